@@ -1,0 +1,165 @@
+"""`open_engine(config)`: the engine for a configuration, from the pool of those that already run."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from course_lib import hardware
+from course_lib.config import EngineConfig, Sampling, Schedule
+from course_lib.engines.process import EngineProcess
+from course_lib.errors import PromptError, TraceMismatch
+from course_lib.models import ModelFiles, resolve_model
+from course_lib.trace import Run, Trace
+
+MOST_ENGINES = 3  # alive at once; the one not used for longest makes room
+
+# What each engine process needs besides its configuration, so that two runs differ in nothing else.
+_FIXED = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in step with us: same requests, same batches
+    "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",
+    "VLLM_LOGGING_LEVEL": "INFO",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",  # the files are on disk by now
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+
+_processes: dict[str, EngineProcess] = {}
+_engines: dict[str, Engine] = {}  # by digest, least recently used first
+
+
+class Engine:
+    """A loaded model that answers prompts. Made by `open_engine`; stays loaded until it is closed or makes room."""
+
+    def __init__(self, config: EngineConfig, model: ModelFiles, process: EngineProcess) -> None:
+        self.config, self.model, self.process = config, model, process
+        self._key = config.digest()
+        self.resolved: dict[str, Any] = process.ask(
+            "open", key=self._key, config=config.model_dump(mode="json"), model=model.model_dump(mode="json")
+        )
+
+    def run(
+        self,
+        prompts: Sequence[str] | Sequence[Sequence[int]],
+        schedule: Schedule | None = None,
+        sampling: Sampling | None = None,
+        *,
+        chat: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> Run:
+        """Generate an answer to each prompt.
+
+        Args:
+            prompts: texts, or lists of token ids (a synthetic shape has no tokenizer and takes only ids).
+            schedule: who shares a step with whom; all together by default.
+            sampling: greedy, 64 tokens by default.
+            chat: wrap each text as a user's message in the model's chat template.
+            progress: called now and then with the number of tokens generated so far.
+
+        Raises:
+            PromptError: no prompts, an empty one, or one that does not fit.
+            EngineFailed: the engine's process reported an error or died.
+        """
+        sent = _checked(prompts)
+        schedule, sampling = schedule or Schedule.together(), sampling or Sampling()
+        reply = self.process.ask(
+            "run", progress, key=self._key, prompts=sent, chat=chat,
+            schedule=schedule.model_dump(mode="json"), sampling=sampling.model_dump(mode="json"),
+        )  # fmt: skip
+        return Run(
+            config=self.config,
+            schedule=schedule,
+            sampling=sampling,
+            traces=tuple(Trace(**t) for t in reply["traces"]),
+            resolved=self.resolved,
+            seconds=reply["seconds"],
+        )
+
+    def score(self, traces: Sequence[Trace], *, top_k: int = 5, progress: Callable[[int], None] | None = None) -> list[Trace]:
+        """Teacher forcing: what this engine thinks of given answers, one prompt at a time.
+
+        Returns traces with the same token ids, this engine's logprobs for them, and `scored=True`.
+        """
+        if not traces:
+            raise PromptError("no traces to score")
+        if empty := [i for i, t in enumerate(traces) if not t.token_ids]:
+            raise TraceMismatch(f"trace {empty[0]} has no tokens to score")
+        reply = self.process.ask(
+            "score", progress, key=self._key, top_k=top_k,
+            prompts=[list(t.prompt_ids) for t in traces], answers=[list(t.token_ids) for t in traces],
+        )  # fmt: skip
+        return [Trace(**t | {"prompt": given.prompt}) for t, given in zip(reply, traces, strict=True)]
+
+    def tokenise(self, prompts: Sequence[str], *, chat: bool = True) -> list[list[int]]:
+        """The token ids that `run` would send for these texts."""
+        return self.process.ask("tokenise", key=self._key, prompts=_checked(prompts), chat=chat)
+
+    def close(self) -> None:
+        """Free the model's memory; its process stays for other engines of the same environment."""
+        if _engines.get(self._key) is self:
+            del _engines[self._key]
+        if self.process.alive:
+            self.process.ask("close", key=self._key)
+
+
+def open_engine(config: EngineConfig | None = None) -> Engine:
+    """The engine for this configuration: one that already runs, or a new one.
+
+    Raises:
+        NotAvailableHere: the model or what it needs is not to be had here.
+        EngineFailed: vLLM refused the configuration or died while loading.
+    """
+    config = config or EngineConfig()
+    key = config.digest()
+    engine = _engines.pop(key, None)
+    if engine is None or not engine.process.alive:
+        model = resolve_model(config.model, config.revision)
+        hardware.require_room_for(config)
+        while len(_engines) >= MOST_ENGINES:
+            next(iter(_engines.values())).close()
+        engine = Engine(config, model, _process_for(config))
+    _engines[key] = engine
+    return engine
+
+
+def _process_for(config: EngineConfig) -> EngineProcess:
+    """A process with this configuration's environment. A compiled engine gets one of its own: after others it fails."""
+    env = environment(config)
+    key = repr(sorted(env.items())) + ("" if config.enforce_eager else config.digest())
+    if key not in _processes or not _processes[key].alive:
+        _processes[key] = EngineProcess(env, title=config.engine)
+    return _processes[key]
+
+
+def environment(config: EngineConfig) -> dict[str, str]:
+    """The whole environment of an engine's process: ours, without the variables that only a configuration may set."""
+    ours = {k: v for k, v in os.environ.items() if k not in hardware.NUMERIC_VARIABLES and k != "PYTHONDONTWRITEBYTECODE"}
+    env = ours | _FIXED | config.env()
+    if config.enforce_eager and not hardware.has_gpu():
+        env["TORCHDYNAMO_DISABLE"] = "1"  # eager vLLM still compiles a helper of its sampler, for 12 seconds
+    return env
+
+
+def shutdown_engines() -> None:
+    """End every engine process. Called at exit; a killed parent does not need it, the children notice."""
+    _engines.clear()
+    for process in _processes.values():
+        process.close()
+    _processes.clear()
+
+
+atexit.register(shutdown_engines)
+
+
+def _checked(prompts: Sequence[Any]) -> list[Any]:
+    if isinstance(prompts, str):
+        raise PromptError("prompts is one string; give a list of prompts, even for one")
+    if not len(prompts):
+        raise PromptError("no prompts were given")
+    for i, p in enumerate(prompts):
+        if isinstance(p, str) and not p.strip():
+            raise PromptError(f"prompt {i} is empty")
+    return [p if isinstance(p, str) else [int(t) for t in p] for p in prompts]
