@@ -37,8 +37,11 @@ class Frozen(BaseModel):
         return {k: (mine[k], theirs[k]) for k in mine if mine[k] != theirs[k]}
 
     def digest(self) -> str:
-        """16 hex digits that name this value; equal values have equal digests."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """16 hex digits that name this value; equal values have equal digests.
+
+        A field that is None does not count, so that a new field of that default leaves old records valid.
+        """
+        text = json.dumps(self.model_dump(mode="json", exclude_none=True), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

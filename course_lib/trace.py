@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from course_lib.config import EngineConfig, Sampling, Schedule
-from course_lib.errors import EvidenceMismatch
+from course_lib.errors import ConfigError, EvidenceMismatch
 from course_lib.files import write_atomically
 
 
@@ -22,20 +23,29 @@ class Record(BaseModel):
         return write_atomically(path, self.model_dump_json(indent=None))
 
     @classmethod
-    def load(cls, path: str | Path) -> Any:
+    def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote.
 
         Raises:
             EvidenceMismatch: the file is missing, damaged, or not of this kind.
         """
         try:
-            return cls.model_validate_json(Path(path).read_text(encoding="utf8"))
+            data = json.loads(Path(path).read_text(encoding="utf8"))
         except OSError as e:
             raise EvidenceMismatch(f"{path}: cannot be read ({e.strerror})") from e
-        except (ValidationError, UnicodeDecodeError) as e:
+        except ValueError as e:
+            raise EvidenceMismatch(f"{path}: damaged ({e}). Record it again.") from e
+        return cls.from_data(data, path)
+
+    @classmethod
+    def from_data(cls, data: Any, source: str | Path) -> Self:
+        """The value that plain JSON data describe; `source` is named when they do not."""
+        try:
+            return cls.model_validate(data)
+        except (ValidationError, ConfigError) as e:
             first = e.errors()[0] if isinstance(e, ValidationError) else {"loc": (), "msg": str(e)}
             where = ".".join(str(p) for p in first["loc"]) or "the file"
-            raise EvidenceMismatch(f"{path}: not a {cls.__name__} ({where}: {first['msg']}). Record it again.") from e
+            raise EvidenceMismatch(f"{source}: not a {cls.__name__} ({where}: {first['msg']}). Record it again.") from e
 
 
 class Trace(Record):

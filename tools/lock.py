@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12")
-PLATFORM = "x86_64-manylinux_2_28"
+PLATFORM = "x86_64-manylinux_2_31"
 SHARED = ("model", "cluster", "notebooks", "test", "book")
 
 # The model package asks for a runtime of its own, llama.cpp, which must be compiled and which we never call.
@@ -51,7 +51,7 @@ LOCKS = (
 
 HEADER = """\
 # {about}.
-# For Python {pythons} on Linux x86_64. `make setup` installs it.
+# For Python {pythons} on Linux x86_64 (glibc 2.31 or newer). `make setup` installs it.
 # Made by tools/lock.py from pyproject.toml: change that and run `make lock`.
 """
 
@@ -91,7 +91,7 @@ def write(lock: Lock, options: list[str]) -> None:
         for python in PYTHONS[1:]:
             theirs = pins(resolve(lock, python, ["--constraint", str(same)], Path(folder, f"{python}.txt")))
             if missing := sorted(theirs.keys() - ours.keys()):
-                sys.exit(f"{lock.file}: Python {python} needs {', '.join(missing)} as well; name them in pyproject.toml")
+                sys.exit(f"{lock.file}: Python {python} also needs {', '.join(missing)}; name them in pyproject.toml")
     if "://" in hashed or " @ " in hashed:
         sys.exit(f"{lock.file}: a pin names a place, not a release")
     (ROOT / lock.file).write_text(HEADER.format(about=lock.about, pythons=" and ".join(PYTHONS)) + hashed)

@@ -118,26 +118,38 @@ def open_engine(config: EngineConfig | None = None) -> Engine:
     if engine is None or not engine.process.alive:
         model = resolve_model(config.model, config.revision)
         hardware.require_room_for(config)
+        process = _process_for(config)
         while len(_engines) >= MOST_ENGINES:
-            next(iter(_engines.values())).close()
-        engine = Engine(config, model, _process_for(config))
+            _make_room(keep=process)
+        engine = Engine(config, model, process)
     _engines[key] = engine
     return engine
 
 
+def _make_room(keep: EngineProcess) -> None:
+    """Close the engine that was not used for longest, and its process if no other engine needs it."""
+    oldest = next(iter(_engines.values()))
+    oldest.close()
+    if oldest.process is not keep and all(e.process is not oldest.process for e in _engines.values()):
+        oldest.process.close()
+
+
 def _process_for(config: EngineConfig) -> EngineProcess:
     """A process with this configuration's environment. A compiled engine gets one of its own: after others it fails."""
-    env = environment(config)
-    key = repr(sorted(env.items())) + ("" if config.enforce_eager else config.digest())
+    key = repr(sorted(_numeric_environment(config).items())) + ("" if config.enforce_eager else config.digest())
     if key not in _processes or not _processes[key].alive:
-        _processes[key] = EngineProcess(env, title=config.engine)
+        _processes[key] = EngineProcess(environment(config), title=config.engine)
     return _processes[key]
 
 
 def environment(config: EngineConfig) -> dict[str, str]:
     """The whole environment of an engine's process: ours, without the variables that only a configuration may set."""
     ours = {k: v for k, v in os.environ.items() if k not in hardware.NUMERIC_VARIABLES and k != "PYTHONDONTWRITEBYTECODE"}
-    env = ours | _FIXED | config.env()
+    return ours | _FIXED | _numeric_environment(config)
+
+
+def _numeric_environment(config: EngineConfig) -> dict[str, str]:
+    env = config.env()
     if config.enforce_eager and not hardware.has_gpu():
         env["TORCHDYNAMO_DISABLE"] = "1"  # eager vLLM still compiles a helper of its sampler, for 12 seconds
     return env

@@ -1,0 +1,1 @@
+from course_lib.plots.diagrams import divergence_sources, request_path
