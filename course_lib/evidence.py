@@ -112,7 +112,8 @@ def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
     comparisons: dict[str, Comparison | ScoreComparison] = {}
     for name, pair in exp.pairs.items():
         a, b = full[pair.a], full[pair.b]
-        comparisons[name] = compare_scores(a, b) if exp.arms[pair.b].scores else compare_runs(a, b)
+        compare = compare_scores if exp.arms[pair.b].scores else compare_runs
+        comparisons[name] = compare(a, b).slim(0 if pair.role == "rerun" else exp.keep_traces)
     model = resolve_model(*{(a.config.model, a.config.revision) for a in exp.arms.values()}.pop())
     return Evidence(
         experiment=exp.name,

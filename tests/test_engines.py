@@ -116,6 +116,13 @@ def test_an_engine_is_opened_once(engine):
     assert open_engine(EngineConfig(cpu_split_kv=False)).process is not engine.process
 
 
+def test_an_engine_that_made_room_comes_back(engine, together):
+    for seed in (11, 12, 13):
+        open_engine(EngineConfig(seed=seed))
+    assert not engine.loaded
+    assert bits(engine.run(open_prompts(4), Schedule.together(), Sampling(max_tokens=24))) == bits(together)
+
+
 def test_stray_variables_do_not_reach_the_engine(monkeypatch):
     monkeypatch.setenv("VLLM_CPU_ATTN_SPLIT_KV", "0")
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
@@ -139,14 +146,12 @@ def test_batch_invariant_mode_is_refused_on_a_cpu():
 def test_a_killed_engine_is_reported_and_replaced():
     config = EngineConfig(seed=1)
     victim = open_engine(config)
-    own = victim.process is open_engine().process
     threading.Timer(1.0, os.kill, (victim.process.pid, signal.SIGKILL)).start()
     start = time.monotonic()
     with pytest.raises(EngineFailed, match=r"(?s)SIGKILL.*memory.*last lines of"):
         victim.run(open_prompts(1), sampling=Sampling(max_tokens=1500, ignore_eos=True))
     assert time.monotonic() - start < 10
-    assert own
-    again = open_engine(config).run(open_prompts(1), sampling=Sampling(max_tokens=2))
+    again = victim.run(open_prompts(1), sampling=Sampling(max_tokens=2))  # the next call starts a new process
     assert len(again.traces[0].token_ids) == 2
 
 

@@ -32,14 +32,42 @@ _engines: dict[str, Engine] = {}  # by digest, least recently used first
 
 
 class Engine:
-    """A loaded model that answers prompts. Made by `open_engine`; stays loaded until it is closed or makes room."""
+    """A model that answers prompts. Made by `open_engine`.
 
-    def __init__(self, config: EngineConfig, model: ModelFiles, process: EngineProcess) -> None:
-        self.config, self.model, self.process = config, model, process
+    It is loaded when it is opened. If it had to make room for another, or its process died, the next call loads it
+    again, so a variable that holds an engine never goes stale.
+
+    Attributes:
+        config: what was asked for.
+        resolved: what vLLM made of it: number formats, attention backend, runner, threads, blocks.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.model: ModelFiles = resolve_model(config.model, config.revision)
         self._key = config.digest()
-        self.resolved: dict[str, Any] = process.ask(
-            "open", key=self._key, config=config.model_dump(mode="json"), model=model.model_dump(mode="json")
+        self._load()
+
+    def _load(self) -> None:
+        hardware.require_room_for(self.config)
+        self.process = _process_for(self.config)
+        while len(_engines) >= MOST_ENGINES:
+            _make_room(keep=self.process)
+        self.resolved: dict[str, Any] = self.process.ask(
+            "open", key=self._key, config=self.config.model_dump(mode="json"), model=self.model.model_dump(mode="json")
         )
+        _engines[self._key] = self
+
+    @property
+    def loaded(self) -> bool:
+        return _engines.get(self._key) is self and self.process.alive
+
+    def _ask(self, op: str, progress: Callable[[int], None] | None = None, **arguments: Any) -> Any:
+        if not self.loaded:
+            _engines.pop(self._key, None)
+            self._load()
+        _engines[self._key] = _engines.pop(self._key)  # used last
+        return self.process.ask(op, progress, key=self._key, **arguments)
 
     def run(
         self,
@@ -65,8 +93,8 @@ class Engine:
         """
         sent = _checked(prompts)
         schedule, sampling = schedule or Schedule.together(), sampling or Sampling()
-        reply = self.process.ask(
-            "run", progress, key=self._key, prompts=sent, chat=chat,
+        reply = self._ask(
+            "run", progress, prompts=sent, chat=chat,
             schedule=schedule.model_dump(mode="json"), sampling=sampling.model_dump(mode="json"),
         )  # fmt: skip
         return Run(
@@ -87,22 +115,21 @@ class Engine:
             raise PromptError("no traces to score")
         if empty := [i for i, t in enumerate(traces) if not t.token_ids]:
             raise TraceMismatch(f"trace {empty[0]} has no tokens to score")
-        reply = self.process.ask(
-            "score", progress, key=self._key, top_k=top_k,
+        reply = self._ask(
+            "score", progress, top_k=top_k,
             prompts=[list(t.prompt_ids) for t in traces], answers=[list(t.token_ids) for t in traces],
         )  # fmt: skip
         return [Trace(**t | {"prompt": given.prompt}) for t, given in zip(reply, traces, strict=True)]
 
     def tokenise(self, prompts: Sequence[str], *, chat: bool = True) -> list[list[int]]:
         """The token ids that `run` would send for these texts."""
-        return self.process.ask("tokenise", key=self._key, prompts=_checked(prompts), chat=chat)
+        return self._ask("tokenise", prompts=_checked(prompts), chat=chat)
 
     def close(self) -> None:
         """Free the model's memory; its process stays for other engines of the same environment."""
-        if _engines.get(self._key) is self:
-            del _engines[self._key]
-        if self.process.alive:
+        if self.loaded:
             self.process.ask("close", key=self._key)
+            del _engines[self._key]
 
 
 def open_engine(config: EngineConfig | None = None) -> Engine:
@@ -113,23 +140,15 @@ def open_engine(config: EngineConfig | None = None) -> Engine:
         EngineFailed: vLLM refused the configuration or died while loading.
     """
     config = config or EngineConfig()
-    key = config.digest()
-    engine = _engines.pop(key, None)
-    if engine is None or not engine.process.alive:
-        model = resolve_model(config.model, config.revision)
-        hardware.require_room_for(config)
-        process = _process_for(config)
-        while len(_engines) >= MOST_ENGINES:
-            _make_room(keep=process)
-        engine = Engine(config, model, process)
-    _engines[key] = engine
-    return engine
+    engine = _engines.get(config.digest())
+    return engine if engine and engine.loaded else Engine(config)
 
 
 def _make_room(keep: EngineProcess) -> None:
     """Close the engine that was not used for longest, and its process if no other engine needs it."""
-    oldest = next(iter(_engines.values()))
+    key, oldest = next(iter(_engines.items()))
     oldest.close()
+    _engines.pop(key, None)
     if oldest.process is not keep and all(e.process is not oldest.process for e in _engines.values()):
         oldest.process.close()
 

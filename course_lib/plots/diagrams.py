@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from course_lib.plots.style import COLOURS, N_, Picture, _, canvas, drawing, say, width_of, wrap
+from course_lib.plots.style import COLOURS, N_, Picture, _, canvas, drawing, say, wrap
 
 SIZE, HEAD = 12, 13.5
 LINE = SIZE * 1.32 / 72  # inches from line to line
@@ -87,11 +87,10 @@ def _items(ax: Axes, x: float, y: float, items: list[tuple[str, list[str]]]) -> 
         baseline = y + SIZE * 0.95 / 72
         ax.text(x + 0.08, baseline, badge, size=SIZE + 2, weight="bold", color=colour, ha="center")
         for line in lines:
-            false = kind == FALSE
-            ax.text(x + INDENT, baseline, line, size=SIZE, color=COLOURS["muted" if false else "ink"])
-            if false:
-                middle = baseline - SIZE * 0.27 / 72
-                ax.plot([x + INDENT, x + INDENT + width_of(line, SIZE)], [middle] * 2, color=COLOURS["muted"], lw=1.2)
+            written = ax.text(x + INDENT, baseline, line, size=SIZE, color=COLOURS["muted" if kind == FALSE else "ink"])
+            if kind == FALSE:
+                end = ax.transData.inverted().transform(written.get_window_extent())[1, 0]
+                ax.plot([x + INDENT, end], [baseline - SIZE * 0.27 / 72] * 2, color=COLOURS["muted"], lw=1.3)
             baseline += LINE
         y += len(lines) * LINE + GAP
 
@@ -232,9 +231,9 @@ def divergence_sources() -> Picture:
         (CAN, _("logprobs drift, often from the first tokens on")),
         (CAN, _("tokens fork where the top-2 margin is below the drift")),
         (CAN, _("a fork changes the answer, or only its wording")),
-        (FALSE, _("errors must build up before a token flips")),
         (CANNOT, _("GPU memory: the pool is allocated at start")),
-            (FALSE, _("use of GPU memory shows it")),
+        (FALSE, _("errors must build up before a token flips")),
+        (FALSE, _("use of GPU memory shows it")),
     ], left, top + upper + 0.5, width * 0.66, columns=2)  # fmt: skip
     figure, ax = canvas(width, seen.bottom + 0.2)
     for box in boxes:

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import matplotlib.style
 from matplotlib import font_manager, ft2font
@@ -28,7 +28,11 @@ from course_lib import i18n
 from course_lib.errors import ConfigError
 from course_lib.i18n import N_
 
+if TYPE_CHECKING:
+    from course_lib.evidence import Evidence
+
 P = ParamSpec("P")
+Place = Callable[[float], float]  # where a value goes on an axis
 
 # Okabe and Ito's palette: eight colours that stay apart for colour-blind readers.
 COLOURS: dict[str, str] = {
@@ -161,10 +165,31 @@ def origin(live: bool) -> dict[str, Any]:
     return {"color": COLOURS["recorded"], "marker": "D", "ms": 8, "mfc": COLOURS["paper"], "mew": 2, "ls": "--", "lw": 2}
 
 
+def badge(ax: Axes, x: float, y: float, source: Evidence | None, inside: Any = None) -> None:
+    """The label of where a figure's numbers come from, ending at (x, y)."""
+    if source is None:
+        return
+    look = origin(source.live)
+    mark, colour = ("●", look["color"]) if source.live else ("◇", "#8A5F00")
+    ax.text(x, y, f"{mark} {source.label}", size=SMALL, weight="bold", color=colour, ha="right", transform=inside or ax.transData)
+
+
+def either(live: Evidence | None, recorded: Evidence | None) -> list[Evidence]:
+    """Those that are there, the live one first.
+
+    Raises:
+        ConfigError: neither is.
+    """
+    sources = [e for e in (live, recorded) if e is not None]
+    if not sources:
+        raise ConfigError("nothing to draw: give live evidence, a record, or both")
+    return sources
+
+
 # Axes on which an exact zero is seen to be one.
 
 
-def zero_log(axis: Axis, values: Iterable[float], below: float = 0.0) -> Callable[[float], float]:
+def zero_log(axis: Axis, values: Iterable[float]) -> Place:
     """Make an axis logarithmic with a band at its foot for exact zeros; returns where a value goes on it."""
     positive = [v for v in values if v > 0 and math.isfinite(v)] or [1e-6, 1e-1]
     low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)) + 0.15)
@@ -227,13 +252,3 @@ def number(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return {True: "0"}.get(value == 0, _("unknown"))
     return f"{value:.2g}"
-
-
-def plural(n: int, one: str, many: str) -> str:
-    return one if n == 1 else many
-
-
-__all__ = [
-    "COLOURS", "DPI", "MONO", "N_", "SANS", "SMALL", "Picture", "Sequence", "_", "canvas", "chart", "drawing", "glyphs",
-    "number", "origin", "say", "width_of", "wrap", "zero_log",
-]  # fmt: skip
