@@ -1,6 +1,6 @@
 """The ledger: what people say about vLLM's outputs, and what a recorded experiment says to it.
 
-`data/claims.yaml` holds the claims. A verdict is never written there: it is computed from evidence, by an expression
+`data/claims/*.yaml` hold the claims, a file for each chapter. A verdict is never written there: it is computed from evidence, by an expression
 over the findings of the claim's experiment (`bf16.forks > fp16.forks`).
 """
 
@@ -70,11 +70,12 @@ class Judgement(Frozen):
 @functools.cache
 def ledger() -> dict[str, Claim]:
     """All claims, by id."""
-    text = importlib.resources.files("course_lib").joinpath("data/claims.yaml").read_text("utf8")
-    claims = [Claim(**row) for row in yaml.safe_load(text)]
-    if twice := {c.id for c in claims if sum(d.id == c.id for d in claims) > 1}:
-        raise ConfigError(f"claims.yaml names {', '.join(sorted(twice))} more than once")
-    return {c.id: c for c in claims}
+    files = importlib.resources.files("course_lib").joinpath("data/claims").iterdir()
+    rows = [row for file in sorted(files, key=lambda f: f.name) for row in yaml.safe_load(file.read_text("utf8"))]
+    claims = {row["id"]: Claim(**row) for row in rows}
+    if len(claims) < len(rows):
+        raise ConfigError(f"the ledger names a claim twice: {sorted(r['id'] for r in rows)}")
+    return claims
 
 
 def evaluate(expression: str, findings: Mapping[str, Any]) -> Any:
@@ -89,36 +90,37 @@ def evaluate(expression: str, findings: Mapping[str, Any]) -> Any:
         raise ConfigError(f"claim expression '{expression}': {e}; findings are {', '.join(findings)}") from e
 
 
-def judge(claim: Claim | str, evidence: Evidence | None = None) -> Judgement:
-    """The verdict on a claim from this evidence, or from the record of this machine's kind, or of any kind.
+def judge(claim: Claim | str) -> list[Judgement]:
+    """The verdicts on a claim: one for each kind of hardware that has a record of its experiment.
+
+    A claim without a record is "untested", and its finding says why.
 
     Raises:
-        EvidenceMismatch: the record is damaged or stale. A missing one makes the verdict "untested".
+        EvidenceMismatch: a record is damaged or stale.
     """
     claim = ledger()[claim] if isinstance(claim, str) else claim
     if claim.experiment is None:
-        return Judgement(claim=claim, verdict="untested", finding=claim.untested or "")
-    if evidence is None:
-        kinds = records.recorded(claim.experiment)
-        if not kinds:
-            return Judgement(claim=claim, verdict="untested", finding=f"no record of {claim.experiment} yet")
-        here = records.hardware.kind()
-        evidence = records.load(claim.experiment, here if here in kinds else kinds[0])
+        return [Judgement(claim=claim, verdict="untested", finding=claim.untested or "")]
+    kinds = records.recorded(claim.experiment)
+    if not kinds:
+        return [Judgement(claim=claim, verdict="untested", finding=f"no record of {claim.experiment} yet")]
+    return [judge_on(claim, records.load(claim.experiment, kind)) for kind in kinds]
+
+
+def judge_on(claim: Claim, evidence: Evidence) -> Judgement:
+    """The verdict on a claim from this evidence.
+
+    Raises:
+        EvidenceMismatch: the evidence is of another experiment than the claim's.
+    """
     if evidence.experiment != claim.experiment:
         raise EvidenceMismatch(f"claim '{claim.id}' is decided by {claim.experiment}, not by {evidence.experiment}")
     found = evidence.findings()
     verdict: Verdict = "not observed here"
-    for candidate, expression in (
-        ("conditional", claim.conditional_if),
-        ("refuted", claim.refuted_if),
-        ("supported", claim.supported_if),
-    ):
-        if expression and evaluate(expression, found):
-            verdict = candidate  # type: ignore[assignment]
-            break
-    return Judgement(
-        claim=claim,
-        verdict=verdict,
-        finding=claim.finding.format_map(found),
-        evidence=f"{evidence.experiment} on {evidence.hardware['kind']}",
-    )
+    if claim.conditional_if and evaluate(claim.conditional_if, found):
+        verdict = "conditional"
+    elif claim.refuted_if and evaluate(claim.refuted_if, found):
+        verdict = "refuted"
+    elif claim.supported_if and evaluate(claim.supported_if, found):
+        verdict = "supported"
+    return Judgement(claim=claim, verdict=verdict, finding=claim.finding.format_map(found), evidence=evidence.label)

@@ -125,6 +125,9 @@ def record(
         raise ConfigError("another model's record must not replace the default model's: say where with --to FOLDER")
     for name in experiments or registry.names():
         exp = registry.experiment(name)
+        if exp.needs_gpu and not experiments and not evidence.hardware.has_gpu():
+            console.print(f"[bold]{name}[/]: left out, it needs a GPU")
+            continue
         console.print(f"[bold]{name}[/]: {exp.question}")
         found = evidence.run(exp.on(model=model) if model else exp, progress=lambda line: console.print(f"  [dim]{escape(line)}[/]"))
         path = evidence.save(found, to and to / name / f"{found.hardware['kind']}.json")
@@ -170,8 +173,9 @@ def claims(
     table = Table("claim", "verdict", "what we found", "evidence", show_lines=True)
     for claim in ledger.ledger().values():
         if chapter is None or claim.chapter == chapter:
-            j = ledger.judge(claim)
-            table.add_row(f"{escape(claim.claim)}\n[dim]{escape(claim.source)}[/]", f"[{colours.get(j.verdict, 'yellow')}]{j.verdict}[/]", escape(j.finding), j.evidence)
+            for j in ledger.judge(claim):
+                verdict = f"[{colours.get(j.verdict, 'yellow')}]{j.verdict}[/]"
+                table.add_row(f"{escape(claim.claim)}\n[dim]{escape(claim.source)}[/]", verdict, escape(j.finding), j.evidence)
     console.print(table)
 
 

@@ -358,7 +358,7 @@ def unique_completions(traces: Sequence[Trace]) -> int:
 
 
 def div_index(traces: Sequence[Trace]) -> int | None:
-    """Where N traces of one prompt first are not all equal (Div_Index of arXiv:2506.09501); None if they never differ."""
+    """Where N traces of one prompt first are not all equal (Div_Index of arXiv:2506.09501); None if they stay equal."""
     _one_prompt(traces)
     forks = (first_difference(traces[0].token_ids, t.token_ids) for t in traces)
     return min((f for f in forks if f is not None), default=None)
@@ -416,8 +416,9 @@ def _drift(a: Trace, b: Trace, common: int) -> dict[str, Any]:
         differing = int(np.count_nonzero(x.view(np.int64) != y.view(np.int64)))
         dlogprob = np.maximum(y, IMPOSSIBLE) - np.maximum(x, IMPOSSIBLE)
     size = None if dlogprob is None else np.abs(dlogprob)
-    blocks = [compare_tops(a.top[i : i + BLOCK], b.top[i : i + BLOCK]) for i in range(0, common + 1, BLOCK)]
-    margins_a, margins_b, same, overlap, kl = (np.concatenate(c)[: common + 1] for c in zip(*blocks, strict=True))
+    top_a, top_b = a.top[: common + 1], b.top[: common + 1]
+    blocks = [compare_tops(top_a[i : i + BLOCK], top_b[i : i + BLOCK]) for i in range(0, common + 1, BLOCK)]
+    margins_a, margins_b, same, overlap, kl = (np.concatenate(column) for column in zip(*blocks, strict=True))
     return {
         "dlogprob": _tuple(dlogprob), "positions_differing": differing, "max_abs_dlogprob": _over(np.max, size),
         "mean_abs_dlogprob": _over(np.mean, size), "mean_dlogprob": _over(np.mean, dlogprob),

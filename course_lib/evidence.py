@@ -100,6 +100,8 @@ def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
         CourseError: whatever kept an arm from running; nothing is written, so nothing half-done remains.
     """
     exp = experiment(exp) if isinstance(exp, str) else exp
+    if exp.needs_gpu:
+        hardware.require_gpu(exp.name)
     say = progress or (lambda _: None)
     start, results = time.perf_counter(), {}
     full: dict[str, Run] = {}

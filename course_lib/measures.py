@@ -77,14 +77,14 @@ def ngrams(ids: Sequence[int], n: int, largest: int) -> NDArray[np.uint64]:
 
 
 def top_arrays(top: Top) -> tuple[Ids, Floats]:
-    """Lists of (id, logprob) pairs as two arrays (positions, longest list or 2), filled up with -1 and -inf."""
+    """Lists of (id, logprob) pairs as two arrays (longest list or 2, positions), filled up with -1 and -inf."""
     lengths = np.fromiter(map(len, top), int, len(top))
     there = np.arange(lengths.max(initial=2)) < lengths[:, None]
     ids, logprobs = np.full(there.shape, -1), np.full(there.shape, -np.inf)
     pairs = chain.from_iterable
-    ids[there] = np.fromiter(map(itemgetter(0), pairs(top)), np.int64, lengths.sum())
-    logprobs[there] = np.fromiter(map(itemgetter(1), pairs(top)), float, lengths.sum())
-    return ids, logprobs
+    np.place(ids, there, np.fromiter(map(itemgetter(0), pairs(top)), np.int64, lengths.sum()))
+    np.place(logprobs, there, np.fromiter(map(itemgetter(1), pairs(top)), float, lengths.sum()))
+    return np.ascontiguousarray(ids.T), np.ascontiguousarray(logprobs.T)
 
 
 def compare_tops(top_a: Top, top_b: Top) -> tuple[Floats, ...]:
@@ -97,47 +97,51 @@ def compare_tops(top_a: Top, top_b: Top) -> tuple[Floats, ...]:
     KL under that is a bound too. So it is with tokens that only b reports, and the larger bound stands. Exact where the
     lists hold all tokens. nan where probabilities add up to more than 1, as of logits.
     """
-    a = top_arrays(top_a)
-    b = a if top_a == top_b else top_arrays(top_b)
     n = min(len(top_a), len(top_b))
-    (ids_a, log_a), (ids_b, log_b) = ((ids[:n], logprobs[:n]) for ids, logprobs in (a, b))
-    in_b, in_a, log_ab = np.zeros(ids_a.shape, bool), np.zeros(ids_b.shape, bool), np.zeros(ids_a.shape)
-    for j in range(ids_b.shape[1]):
-        hit = (ids_a == ids_b[:, j, None]) & (ids_a >= 0)
-        np.copyto(log_ab, log_b[:, j, None], where=hit)
-        in_b |= hit
-        in_a[:, j] = hit.any(1)
+    if top_a == top_b:  # as in most reruns, and then there is little to do
+        best, second = (np.fromiter((t[i][1] if len(t) > i else np.nan for t in top_a), float, n) for i in (0, 1))
+        margins, same = _gap(best, second), np.where(np.fromiter(map(bool, top_a), bool, n), 1.0, np.nan)
+        return margins, margins, same, same, same - 1
+    a, b = top_arrays(top_a), top_arrays(top_b)
+    (ids_a, log_a), (ids_b, log_b) = ((ids[:, :n], logprobs[:, :n]) for ids, logprobs in (a, b))
     there_a, there_b = ids_a >= 0, ids_b >= 0
-    n_a, n_b, both = there_a.sum(1), there_b.sum(1), in_b.sum(1)
+    in_b, in_a, log_ab = np.zeros_like(there_a), np.zeros_like(there_b), np.zeros_like(log_a)
+    for j in range(len(ids_b)):
+        hit = (ids_a == ids_b[j]) & there_a
+        np.copyto(log_ab, log_b[j], where=hit)
+        in_b |= hit
+        in_a[j] = hit.any(0)
+    n_a, n_b, both = there_a.sum(0), there_b.sum(0), in_b.sum(0)
     with np.errstate(all="ignore"):
         p, q = np.exp(log_a), np.exp(log_b)
         gap = np.maximum(log_a, -100) - np.maximum(log_ab, -100)
-        shared = np.where(in_b, p * (gap + np.expm1(-gap)), 0).sum(1)
-        rest_p, rest_q = (np.maximum(1 - np.where(c, x, 0).sum(1), TAIL) for c, x in ((in_b, p), (in_a, q)))
-        only_p, only_q = (np.where(c, 0, x).sum(1) for c, x in ((in_b, p), (in_a, q)))
-        least_p, least_q = (np.where(t, x, np.inf).min(1) for t, x in ((there_a, p), (there_b, q)))
-        most_q = np.minimum(rest_q - only_q, (n_a - both) * least_q)
-        most_p = np.minimum(rest_p - only_p, (n_b - both) * least_p)
+        shared = np.where(in_b, p * (gap + np.expm1(-gap)), 0).sum(0)
+        only_p, only_q = np.where(in_b, 0, p).sum(0), np.where(in_a, 0, q).sum(0)
+        sum_p, sum_q = p.sum(0), q.sum(0)
+        rest_p, rest_q = np.maximum(1 - sum_p + only_p, TAIL), np.maximum(1 - sum_q + only_q, TAIL)
+        # the most that b can give to what only a reports, and that least for the KL; and the other way round
+        most_q = np.minimum(rest_q - only_q, (n_a - both) * np.where(there_b, q, np.inf).min(0))
+        most_p = np.minimum(rest_p - only_p, (n_b - both) * np.where(there_a, p, np.inf).min(0))
         room_q, room_p = np.minimum(only_p / rest_p * rest_q, most_q), np.minimum(only_q / rest_q * rest_p, most_p)
         kl = shared + np.maximum(
             _term(only_p, room_q) + _term(rest_p - only_p, rest_q - room_q),
             _term(room_p, only_q) + _term(rest_p - room_p, rest_q - only_q),
         )
+        kl[(sum_p > 1.001) | (sum_q > 1.001)] = np.nan
         known = (n_a > 0) & (n_b > 0)
-        kl[~known | (p.sum(1) > 1.001) | (q.sum(1) > 1.001)] = np.nan
-        jaccard, same = both / (n_a + n_b - both), np.where(known, ids_a[:, 0] == ids_b[:, 0], np.nan)
-    return _margins(*a), _margins(*b), same, np.where(known, jaccard, np.nan), kl
+        same, jaccard, kl = (np.where(known, x, np.nan) for x in (ids_a[0] == ids_b[0], both / (n_a + n_b - both), kl))
+    margins_a, margins_b = (np.where(ids[1] >= 0, _gap(logs[0], logs[1]), np.nan) for ids, logs in (a, b))
+    return margins_a, margins_b, same, jaccard, kl
 
 
 def _term(p: Floats, q: Floats) -> Floats:
-    """One outcome's share of a KL, p log(p/q) - p + q, which is never negative and sums to the KL; clipped at TAIL."""
+    """One outcome's part of a KL, p log(p/q) - p + q: never negative, and the sum is the KL. Less than TAIL is TAIL."""
     p, q = np.maximum(p, TAIL), np.maximum(q, TAIL)
     return p * np.log(p / q) - p + q
 
 
-def _margins(ids: Ids, logprobs: Floats) -> Floats:
-    best, second = np.maximum(logprobs[:, :2], IMPOSSIBLE).T
-    return np.where(ids[:, 1] >= 0, best - second, np.nan)
+def _gap(best: Floats, second: Floats) -> Floats:
+    return np.maximum(best, IMPOSSIBLE) - np.maximum(second, IMPOSSIBLE)
 
 
 def wilson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -180,7 +184,7 @@ def bootstrap(
 
 
 def mcnemar(worse: int, better: int) -> float:
-    """Exact two-sided p value of changes for the worse and the better being equally likely (McNemar 1947); 1 for none."""
+    """Exact two-sided p value of changes for worse and better being equally likely (McNemar 1947); 1 for 0, 0."""
     from scipy.stats import binomtest
 
     return float(binomtest(worse, worse + better).pvalue) if worse + better else 1.0

@@ -67,7 +67,9 @@ def check(name: str, value: Any) -> None:
 
 
 def verdicts(chapter: int | None = None, *ids: str, on: Evidence | None = None) -> None:
-    """Show the ledger's rows of a chapter (or these claims), each with its verdict, finding and evidence.
+    """Show the ledger's rows of a chapter (or these claims): verdict, finding and evidence on each recorded hardware.
+
+    With `on`, judge this evidence instead, for instance what has just run live.
 
     Raises:
         ConfigError: a claim id is unknown, or there are no claims to show.
@@ -76,34 +78,44 @@ def verdicts(chapter: int | None = None, *ids: str, on: Evidence | None = None) 
     if unknown := [i for i in ids if i not in ledger]:
         raise ConfigError(f"the ledger has no claim {', '.join(unknown)}")
     rows = [ledger[i] for i in ids] or [c for c in ledger.values() if c.chapter == chapter]
+    if on:
+        rows = [c for c in rows if c.experiment == on.experiment]
     if not rows:
-        raise ConfigError(f"the ledger has no claims for chapter {chapter}")
-    judged = [claims.judge(c, on if on and on.experiment == c.experiment else None) for c in rows]
-    display(_Table(judged))
+        raise ConfigError(f"the ledger has no such claims for chapter {chapter}")
+    display(_Verdicts([[claims.judge_on(c, on)] if on else claims.judge(c) for c in rows]))
 
 
-class _Table:
+class _Verdicts:
     """The ledger's rows as HTML for the eye, and as text for nbval and screen readers."""
 
-    def __init__(self, judged: list[claims.Judgement]) -> None:
+    def __init__(self, judged: list[list[claims.Judgement]]) -> None:
         self.judged = judged
 
     def __repr__(self) -> str:
-        return "\n".join(
-            f"[{_(_VERDICTS[j.verdict])}] {_(j.claim.claim)}\n    {_(j.finding)} ({j.evidence or _('no evidence')})"
-            for j in self.judged
-        )
+        lines = []
+        for row in self.judged:
+            lines.append(f"{_(row[0].claim.claim)} ({row[0].claim.source})")
+            lines += [f"    [{_(_VERDICTS[j.verdict])}] {_(j.finding)} {j.evidence}".rstrip() for j in row]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th style='text-align:left'>{html.escape(h)}</th>" for h in (_("claim"), _("verdict"), _("what we found")))
+        head = "".join(_left("th", h) for h in (_("claim"), _("verdict"), _("what we found"), _("scope")))
         body = ""
-        for j in self.judged:
-            colour = {"supported": COLOURS["good"], "refuted": COLOURS["bad"]}.get(j.verdict, COLOURS["muted"])
-            claim = f"{html.escape(_(j.claim.claim))}<br><small>{html.escape(j.claim.source)}</small>"
-            found = f"{html.escape(_(j.finding))}<br><small>{html.escape(j.evidence)}; {html.escape(_(j.claim.scope))}</small>"
-            verdict = f"<b style='color:{colour}'>{html.escape(_(_VERDICTS[j.verdict]))}</b>"
-            body += "<tr>" + "".join(f"<td style='text-align:left;vertical-align:top'>{c}</td>" for c in (claim, verdict, found)) + "</tr>"
+        for row in self.judged:
+            for i, j in enumerate(row):
+                first = f"{html.escape(_(j.claim.claim))}<br><small>{html.escape(j.claim.source)}</small>" if i == 0 else ""
+                colour = {"supported": COLOURS["good"], "refuted": COLOURS["bad"]}.get(j.verdict, COLOURS["muted"])
+                verdict = f"<b style='color:{colour}'>{html.escape(_(_VERDICTS[j.verdict]))}</b>"
+                found = f"{html.escape(_(j.finding))}<br><small>{html.escape(j.evidence)}</small>"
+                body += f"<tr>{''.join(f'<td {_TOP}>{c}</td>' for c in (first, verdict, found, html.escape(_(j.claim.scope))))}</tr>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+_TOP = "style='text-align:left;vertical-align:top'"
+
+
+def _left(tag: str, text: str) -> str:
+    return f"<{tag} {_TOP}>{html.escape(text)}</{tag}>"
 
 
 def show(picture: Picture) -> None:
@@ -134,8 +146,8 @@ class _Rows:
 
     def _repr_html_(self) -> str:
         columns, cells = self._cells()
-        head = "".join(f"<th style='text-align:left'>{html.escape(c)}</th>" for c in columns)
-        body = "".join("<tr>" + "".join(f"<td style='text-align:left'>{html.escape(v)}</td>" for v in r) + "</tr>" for r in cells)
+        head = "".join(_left("th", c) for c in columns)
+        body = "".join("<tr>" + "".join(_left("td", v) for v in r) + "</tr>" for r in cells)
         caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -162,3 +174,19 @@ class _Box(HTML):
 
     def __repr__(self) -> str:
         return self.plain
+
+
+def expect(condition: bool, what: str, on: str = "") -> None:
+    """Assert what must hold on a class of hardware: `expect(forks == 0, "float32 never forks", on="cpu")`.
+
+    Args:
+        on: the beginning of the kinds that it holds for ("cpu", "cpu-avx512", "h200"); everywhere by default.
+
+    Raises:
+        AssertionError: this machine is of that class and the condition is false.
+    """
+    if not hardware.kind().startswith(on):
+        print(_("Nothing is expected of {kind} here: {what}").format(kind=hardware.kind(), what=what))
+        return
+    assert condition, _("expected on {kind}, and not so: {what}").format(kind=on or "every machine", what=what)
+    print(_("As expected: {what}").format(what=what))

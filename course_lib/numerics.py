@@ -103,15 +103,15 @@ FORMATS = {f.name: f for f in (FP32, TF32, BF16, FP16, E4M3, E5M2)}
 def round_to(x: ArrayLike, fmt: FloatFormat, saturate: bool = False) -> Floats:
     """`x` rounded to the nearest number of `fmt`, ties to even, subnormal numbers included; same shape.
 
-    Beyond the largest: inf, or nan where the format has none, or ±max with `saturate` (as quantisers do). nan stays.
+    Beyond the largest: inf, or nan where the format has none, or ±max with `saturate`, as quantisers do, and as torch
+    does for float8_e4m3fn since 2.12 (pytorch#178817). nan stays.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         exact = np.asarray(x, float)
         step = _exponent(exact, fmt) - fmt.mantissa_bits
         y: Floats = np.ldexp(np.rint(np.ldexp(exact, -step)), step)
-        if saturate:
-            return np.clip(y, -fmt.max, fmt.max)
-        return np.where(np.abs(y) > fmt.max, np.copysign(np.inf, y) if fmt.has_inf else np.nan, y)
+        beyond = fmt.max if saturate else np.inf if fmt.has_inf else np.nan
+        return np.where(np.abs(y) > fmt.max, np.copysign(beyond, y), y)
 
 
 def ulp(x: ArrayLike, fmt: FloatFormat) -> Floats:

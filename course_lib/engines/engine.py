@@ -22,6 +22,7 @@ _FIXED = {
     "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION": "1",
     "VLLM_LOGGING_LEVEL": "INFO",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # else the sampler depends on whether FlashInfer can compile here
     "HF_HUB_OFFLINE": "1",  # the files are on disk by now
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",

@@ -54,6 +54,7 @@ class Experiment(Frozen):
     prompts: tuple[str, ...] | tuple[tuple[int, ...], ...]
     sampling: Sampling = Field(default_factory=Sampling)
     chat: bool = True
+    needs_gpu: bool | None = None
     keep_traces: int = Field(4, ge=1, description="how many prompts' traces a record keeps; metrics cover all")
 
     @model_validator(mode="after")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from course_lib.plots.style import COLOURS, N_, Picture, _, canvas, drawing, say, wrap
+from course_lib.i18n import N_
+from course_lib.plots.style import COLOURS, Picture, _, canvas, drawing, say, wrap
 
 SIZE, HEAD = 12, 13.5
 LINE = SIZE * 1.32 / 72  # inches from line to line
@@ -97,7 +99,7 @@ def _items(ax: Axes, x: float, y: float, items: list[tuple[str, list[str]]]) -> 
 
 def _arrow(ax: Axes, *points: tuple[float, float], both: bool = False) -> None:
     """An arrow along straight pieces."""
-    for start, end in zip(points[:-2], points[1:-1], strict=True):
+    for start, end in itertools.pairwise(points[:-1]):
         ax.plot(*zip(start, end, strict=True), color=COLOURS["ink"], lw=2, solid_capstyle="round")
     style = "<|-|>" if both else "-|>"
     arrow = FancyArrowPatch(
@@ -174,7 +176,7 @@ def request_path() -> Picture:
     _label(ax, ids + 0.12, y - 0.87, _("token ids"))
     _arrow(ax, (new, y), (new, top + upper))
     _label(ax, new + 0.12, y - 0.87, _("new ids"))
-    for a, b in zip(boxes, boxes[1:], strict=False):
+    for a, b in itertools.pairwise(boxes):
         _arrow(ax, (a.right, y + lower / 2), (b.x, y + lower / 2))
     loop = (xs[2] + column * 0.2, xs[0] + column * 0.8)
     _arrow(ax, (loop[0], y), (loop[0], y - 0.3), (loop[1], y - 0.3), (loop[1], y))
@@ -182,10 +184,10 @@ def request_path() -> Picture:
     _arrow(ax, (boxes[1].middle, y + lower), (boxes[1].middle, cache.y), both=True)
     _label(ax, boxes[1].middle + 0.15, y + lower + 0.36, _("write K and V of this step's tokens, then read"))
     return Picture(figure, say(N_(
-        "A request's path: the front end makes token ids; every step the scheduler mixes prefill and decode tokens, the "
-        "forward pass writes their K and V and computes logits, the sampler draws one id for each request, and the front "
-        "end turns it into text. The order of physical KV blocks changes no number, sequences are not padded, and a "
-        "token's K and V are written in the step that consumes it."
+        "A request's path: the front end makes token ids; every step the scheduler mixes prefill and decode tokens, "
+        "the forward pass writes their K and V and computes logits, the sampler draws one id for each request, and the "
+        "front end turns it into text. The order of physical KV blocks changes no number, sequences are not padded, "
+        "and a token's K and V are written in the step that consumes it."
     )))  # fmt: skip
 
 
@@ -239,14 +241,14 @@ def divergence_sources() -> Picture:
     for box in boxes:
         box.draw(ax, upper)
     seen.draw(ax)
-    for a, b in zip(boxes, boxes[1:], strict=False):
+    for a, b in itertools.pairwise(boxes):
         _arrow(ax, (a.right, top + 0.32), (b.x, top + 0.32))
-    last = boxes[-1].middle
-    _arrow(ax, (last, top + upper), (last, top + upper + 0.25), (seen.middle, top + upper + 0.25), (seen.middle, seen.y))
+    last, low = boxes[-1].middle, top + upper
+    _arrow(ax, (last, low), (last, low + 0.25), (seen.middle, low + 0.25), (seen.middle, seen.y))
     _legend(ax, seen.right + 0.3, seen.y + 0.35, width - left - seen.right - 0.3)
     return Picture(figure, say(N_(
         "Sources of divergence, in order: inputs (tokenizer, template, BOS, defaults), scheduler (tokens in the step), "
-        "forward pass (order of sums, number format, compilation), sampler (draws without a seed, near ties). Not among "
-        "them: order of physical KV blocks, padding of sequences, content of the neighbours, atomics in dense kernels, "
-        "use of GPU memory."
+        "forward pass (order of sums, number format, compilation), sampler (draws without a seed, near ties). Not "
+        "among them: order of physical KV blocks, padding of sequences, content of the neighbours, atomics in dense "
+        "kernels, use of GPU memory."
     )))  # fmt: skip

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from course_lib.errors import ConfigError
+from course_lib.i18n import N_
 from course_lib.numerics import FloatFormat, round_to, ulps_between
-from course_lib.plots.style import COLOURS, N_, Picture, _, badge, chart, drawing, number, say, zero_log
+from course_lib.plots.style import COLOURS, Picture, _, badge, chart, drawing, number, say, zero_log
 
 if TYPE_CHECKING:
     from course_lib.evidence import Evidence
@@ -49,8 +50,8 @@ def number_line(formats: Sequence[FloatFormat], lo: float, hi: float, *, title: 
         else:
             ax.vlines(f.values(lo, hi), row - 0.28, row + 0.28, color=colour, lw=1.6 if counts[f.name] < 200 else 0.8)
         ax.annotate(
-            f"{counts[f.name]:,}", (1, row), xycoords=("axes fraction", "data"), xytext=(10, 0), textcoords="offset points",
-            va="center", size=12, weight="bold",
+            f"{counts[f.name]:,}", (1, row), xycoords=("axes fraction", "data"), xytext=(10, 0),
+            textcoords="offset points", va="center", size=12, weight="bold",
         )  # fmt: skip
     ax.set_yticks(range(len(formats)), [f.name for f in formats])
     ax.tick_params(axis="y", length=0, labelsize=12)
@@ -67,7 +68,7 @@ def number_line(formats: Sequence[FloatFormat], lo: float, hi: float, *, title: 
 def row_error(
     sizes: Sequence[int], errors: Mapping[str, Sequence[float]], *, title: str = "", source: Evidence | None = None
 ) -> Picture:
-    """One row of a matrix product: its largest difference from M = 1 when M rows are multiplied, exact zeros seen as such.
+    """One row of a matrix product: its largest difference from M = 1 when M rows are multiplied; zeros seen as such.
 
     Args:
         sizes: M, ascending.
@@ -100,13 +101,14 @@ def row_error(
     ax.set(xlabel=_("rows in the product, M"), ylabel=_("max |difference| from M = 1"))
     ax.grid(axis="x", visible=False)
     ax.set_title(title or _("The same row, among more rows"))
-    badge(ax, 1, 1.04, source, inside=ax.transAxes)
+    badge(ax, source)
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     parts = []
     for name, values in errors.items():
         other = [m for m, v in zip(sizes, values, strict=True) if v != 0]
         if other:
-            parts.append(say(N_("{name} differs at M = {m}, at most {v}"), name=name, m=", ".join(map(str, other)), v=number(max(values))))
+            at_m = ", ".join(map(str, other))
+            parts.append(say(N_("{name} differs at M = {m}, at most {v}"), name=name, m=at_m, v=number(max(values))))
         else:
             parts.append(say(N_("{name} is exactly 0 at every M"), name=name))
     return Picture(figure, "; ".join(parts) + ".")

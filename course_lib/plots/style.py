@@ -11,7 +11,7 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -26,13 +26,11 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from course_lib import i18n
 from course_lib.errors import ConfigError
-from course_lib.i18n import N_
 
 if TYPE_CHECKING:
     from course_lib.evidence import Evidence
 
 P = ParamSpec("P")
-Place = Callable[[float], float]  # where a value goes on an axis
 
 # Okabe and Ito's palette: eight colours that stay apart for colour-blind readers.
 COLOURS: dict[str, str] = {
@@ -138,10 +136,11 @@ class Picture:
         return data, {"image/png": {"alt": self.text}}
 
 
-def chart(width: float = 9, height: float = 4, rows: int = 1, columns: int = 1, **grid: Any) -> tuple[Figure, list[Axes]]:
+def chart(width: float, height: float, rows: int = 1, columns: int = 1, **grid: Any) -> tuple[Figure, list[Axes]]:
     """An empty figure with its axes, row by row."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)  # type: ignore[union-attr, call-arg]
     return figure, list(figure.subplots(rows, columns, squeeze=False, **grid).flat)
 
 
@@ -162,16 +161,20 @@ def origin(live: bool) -> dict[str, Any]:
     """Line and marker of live and of recorded figures."""
     if live:
         return {"color": COLOURS["live"], "marker": "o", "ms": 8, "ls": "-", "lw": 2}
-    return {"color": COLOURS["recorded"], "marker": "D", "ms": 8, "mfc": COLOURS["paper"], "mew": 2, "ls": "--", "lw": 2}
+    hollow = {"marker": "D", "ms": 8, "mfc": COLOURS["paper"], "mew": 2}
+    return {"color": COLOURS["recorded"], "ls": "--", "lw": 2, **hollow}
 
 
-def badge(ax: Axes, x: float, y: float, source: Evidence | None, inside: Any = None) -> None:
-    """The label of where a figure's numbers come from, ending at (x, y)."""
+def badge(ax: Axes, source: Evidence | None, at: tuple[float, float] | None = None, pad: float = 10) -> None:
+    """Say where a figure's numbers come from: at the right of the title, or ending at a point of a diagram."""
     if source is None:
         return
-    look = origin(source.live)
-    mark, colour = ("●", look["color"]) if source.live else ("◇", "#8A5F00")
-    ax.text(x, y, f"{mark} {source.label}", size=SMALL, weight="bold", color=colour, ha="right", transform=inside or ax.transData)
+    mark, colour = ("●", COLOURS["live"]) if source.live else ("◇", "#8A5F00")  # orange is too pale for letters
+    look: dict[str, Any] = {"size": SMALL, "weight": "bold", "color": colour}
+    if at:
+        ax.text(*at, f"{mark} {source.label}", ha="right", **look)
+    else:
+        ax.set_title(f"{mark} {source.label}", loc="right", pad=pad, fontdict=look)
 
 
 def either(live: Evidence | None, recorded: Evidence | None) -> list[Evidence]:
@@ -189,23 +192,34 @@ def either(live: Evidence | None, recorded: Evidence | None) -> list[Evidence]:
 # Axes on which an exact zero is seen to be one.
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a value goes on an axis with a band for zeros, which ends at `edge`."""
+
+    zero: float
+    edge: float
+
+    def __call__(self, value: float) -> float:
+        return self.zero if value == 0 else value
+
+
 def zero_log(axis: Axis, values: Iterable[float]) -> Place:
-    """Make an axis logarithmic with a band at its foot for exact zeros; returns where a value goes on it."""
+    """Make an axis logarithmic, with a band at its foot for exact zeros."""
     positive = [v for v in values if v > 0 and math.isfinite(v)] or [1e-6, 1e-1]
     low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)) + 0.15)
     high = max(high, low + 1)
     step = max(1, math.ceil((high - low) / 5))
     gap = max(1.0, (high - low) * 0.16)
-    zero = 10.0 ** (low - gap)
-    which = axis.axis_name
+    place = Place(10.0 ** (low - gap), 10.0 ** (low - 0.4 * gap))
+    which = "y" if axis is axis.axes.yaxis else "x"
     axis.axes.set(**{f"{which}scale": "log", f"{which}lim": (10.0 ** (low - 1.6 * gap), 10.0 ** (high + 0.1))})
     exponents = range(low, high + 1, step)
-    axis.set_major_locator(FixedLocator([zero, *(10.0**e for e in exponents)]))
+    axis.set_major_locator(FixedLocator([place.zero, *(10.0**e for e in exponents)]))
     axis.set_minor_locator(NullLocator())
     axis.set_ticklabels([_("exactly 0"), *(power(e) for e in exponents)])
     span = axis.axes.axhspan if which == "y" else axis.axes.axvspan
-    span(10.0 ** (low - 1.6 * gap), 10.0 ** (low - 0.4 * gap), color=COLOURS["grid"], alpha=0.45, lw=0, zorder=0)
-    return lambda v: zero if v == 0 else v
+    span(10.0 ** (low - 1.6 * gap), place.edge, color=COLOURS["grid"], alpha=0.45, lw=0, zorder=0)
+    return place
 
 
 def power(exponent: int) -> str:
@@ -221,6 +235,7 @@ def _ruler() -> RendererAgg:
     return RendererAgg(8, 8, 10 * 72)
 
 
+@functools.lru_cache(4096)
 def width_of(text: str, size: float = 12, weight: str = "normal", family: str = SANS) -> float:
     """How wide a line of text is, in inches."""
     font = font_manager.FontProperties(family=families(family), size=size, weight=weight)
@@ -243,12 +258,14 @@ def glyphs(token: str, most: int = 18) -> str:
     if not shown.strip(" ") and len(shown) > 3:
         shown = f"␣×{len(shown)}"
     shown = shown.replace(" ", "␣") or "∅"
-    shown = "".join(c if ord(c) in _drawable() and unicodedata.category(c)[0] != "C" else f"\\u{ord(c):04x}" for c in shown)
+    shown = "".join(c if _seen(c) else f"U+{ord(c):04X}" for c in shown)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
-def number(value: float) -> str:
-    """Two digits, for a label or a sentence: 0.14, 1.2e-05, 0."""
-    if value == 0 or not math.isfinite(value):
-        return {True: "0"}.get(value == 0, _("unknown"))
-    return f"{value:.2g}"
+def _seen(c: str) -> bool:
+    return ord(c) in _drawable() and unicodedata.category(c)[0] not in "CM"
+
+
+def number(value: float | None) -> str:
+    """Two digits, for a label or a sentence: 0.14, 1.2e-05, 0; a dash for what is unknown."""
+    return "–" if value is None or math.isnan(value) else f"{value:.2g}"

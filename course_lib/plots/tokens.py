@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
 from matplotlib.path import Path
+from matplotlib.ticker import MaxNLocator
 
 from course_lib.compare import Comparison, Divergence, compare_runs, divergence
 from course_lib.errors import ConfigError
+from course_lib.i18n import N_
 from course_lib.plots.style import (
-    COLOURS, MONO, N_, SMALL, Picture, _, badge, canvas, chart, drawing, families, glyphs, number, say,
+    COLOURS,
+    MONO,
+    SMALL,
+    Picture,
+    _,
+    badge,
+    canvas,
+    chart,
+    drawing,
+    families,
+    glyphs,
+    number,
+    say,
+    width_of,
 )  # fmt: skip
 from course_lib.trace import Run, Trace
 
@@ -58,10 +73,12 @@ def _boxes(ax: Axes, x: float, y: float, texts: Sequence[str], face: object, fir
         ax.add_patch(
             FancyBboxPatch((x, y - HEIGHT / 2), _width(text), HEIGHT, boxstyle=style, fc=strong or face, ec=edge, lw=2)
         )
-        ax.text(
-            x + _width(text) / 2, y, text, size=SIZE, family=families(MONO), ha="center", va="center_baseline",
-            weight="bold" if strong else "normal",
-        )  # fmt: skip
+        marks = len(text) - len(text.lstrip("␣")) if text.strip("␣") else 0
+        weight = "bold" if strong else "normal"
+        font: dict[str, Any] = {"size": SIZE, "family": families(MONO), "va": "center_baseline", "weight": weight}
+        if marks:  # a space that leads a word steps back
+            ax.text(x + INSET, y, text[:marks], color=COLOURS["ink" if strong else "muted"], alpha=0.7, **font)
+        ax.text(x + INSET + marks * CELL, y, text[marks:], **font)
         x += _width(text) + GAP
     return x
 
@@ -76,24 +93,22 @@ def _common(tokens: list[str], room: float) -> list[str]:
         return tokens
     for head in (3, 2, 1, 0):
         left = tokens[:head]
-        note = _("… {n} equal tokens …")
+        note = _("… {n} equal …")
         rest = room - sum(_width(t) + GAP for t in [*left, note.format(n=len(tokens))])
-        if (tail := _fit(tokens[:head - 1 : -1] if head else tokens[::-1], rest)) or not head:
+        if (tail := _fit(tokens[: head - 1 : -1] if head else tokens[::-1], rest)) or not head:
             return [*left, note.format(n=len(tokens) - head - tail), *tokens[len(tokens) - tail :]]
     raise AssertionError("unreachable")
 
 
-def _caption(trace: Trace, label: str, at: int, margin: float | None) -> str:
+def _caption(trace: Trace, at: int, margin: float | None) -> str:
     if at >= len(trace.token_ids):
-        return _("{label}: ends here").format(label=label)
-    if margin is None:
-        return label
-    return _("{label}: ahead of the runner-up by {margin} nat").format(label=label, margin=number(margin))
+        return _("ends here")
+    return _("margin unknown") if margin is None else _("ahead of the runner-up by {v} nat").format(v=number(margin))
 
 
 @drawing
 def token_strip(
-    a: Trace, b: Trace, labels: tuple[str, str] = ("alone", "among eight"), *,
+    a: Trace, b: Trace, labels: tuple[str, str] = (N_("alone"), N_("among eight")), *,
     width: float = 11, lines: int = 3, source: Evidence | None = None,
 ) -> Picture:  # fmt: skip
     """Two answers to one prompt: what they share in grey, and where they fork, with each one's own way from there on.
@@ -112,31 +127,39 @@ def token_strip(
         return _one_strip(a, d, names, width, source)
     room = width - 2 * EDGE
     stem = _common(_shown(a)[: d.first], room * 0.48)
-    start = EDGE + sum(_width(t) + GAP for t in stem) + STEM
-    ways = [_shown(t)[d.first :] + ([_("■ end")] if t.finish_reason == "stop" or len(t.token_ids) == d.first else []) for t in (a, b)]
+    knot = EDGE + sum(_width(t) + GAP for t in stem) + 0.08  # where the ways part
+    start = knot + STEM
+    ways = [_shown(t)[d.first :] or [_("■ end")] for t in (a, b)]
     rows = [_rows(way, [width - EDGE - start, *[room] * (lines - 1)]) for way in ways]
-    bands = max(len(r) for r in rows)
-    top, spread = 0.55, 0.36  # of the first band; from its middle to either way
-    middle = top + 0.3 + HEIGHT / 2 + spread
-    height = middle + spread + HEIGHT / 2 + 0.35 + (bands - 1) * (2 * HEIGHT + 0.3) + 0.1
-    figure, ax = canvas(width, height)
-    heading = _("The first token differs") if d.first == 0 else _("{n} equal tokens, then a fork").format(n=d.first)
+    spread = 0.36  # from the middle of the first line to either way
+    middle = 0.85 + HEIGHT / 2 + spread
+    more = [[way[i] for way in rows if i < len(way)] for i in range(1, max(map(len, rows)))]
+    low = middle + spread + HEIGHT / 2 + 0.45
+    figure, ax = canvas(width, low + sum(len(part) * (HEIGHT + GAP) + 0.2 for part in more))
+    heading = _("Fork at token {n}").format(n=d.first) if d.first else _("Fork at the first token")
     ax.text(EDGE, 0.33, heading, size=14, weight="bold")
-    badge(ax, width - EDGE, 0.33, source)
+    badge(ax, source, at=(width - EDGE, 0.33))
     _boxes(ax, EDGE, middle, stem, COLOURS["common"])
-    for trace, way, name, key, side, margin in zip(
-        (a, b), rows, names, ("a", "b"), (-1, 1), (d.margin_a, d.margin_b), strict=True
+    for side, key, trace, way, name, margin in (
+        (-1, "a", a, rows[0], names[0], d.margin_a),
+        (1, "b", b, rows[1], names[1], d.margin_b),
     ):
         y = middle + side * spread
-        _branch(ax, start - STEM, start - GAP, middle, y, COLOURS[key])
+        _branch(ax, knot, start - GAP, middle, y, COLOURS[key])
         _boxes(ax, start, y, way[0], _tint(COLOURS[key]), first=COLOURS[key])
-        text = _caption(trace, name, d.first, margin)
-        ax.text(start, y + side * (HEIGHT / 2 + 0.18), text, size=SMALL, va="center", color=COLOURS["ink"])
-        for i, more in enumerate(way[1:]):
-            low = middle + spread + HEIGHT / 2 + 0.45 + i * (2 * HEIGHT + 0.3) + (0 if key == "a" else HEIGHT + GAP) + HEIGHT / 2
-            _boxes(ax, EDGE, low, more, _tint(COLOURS[key]))
-    ax.plot([start - STEM + 0.02], [middle], "o", ms=11, color=COLOURS["fork"], zorder=5)
-    return Picture(figure, _strip_says(a, b, d, names))
+        says, gap = _caption(trace, d.first, margin), width_of(name, SMALL, "bold") + 0.12
+        x = max(EDGE, min(start, width - EDGE - gap - width_of(says, SMALL)))
+        y += side * (HEIGHT / 2 + 0.18)
+        ax.text(x, y, name, size=SMALL, va="center_baseline", weight="bold")
+        ax.text(x + gap, y, says, size=SMALL, va="center_baseline")
+    for part in range(1, 1 + len(more)):
+        for key, way in (("a", rows[0]), ("b", rows[1])):
+            if part < len(way):
+                _boxes(ax, EDGE, low + HEIGHT / 2, way[part], _tint(COLOURS[key]))
+                low += HEIGHT + GAP
+        low += 0.2
+    ax.plot([knot], [middle], "o", ms=11, color=COLOURS["fork"], zorder=5)
+    return Picture(figure, _strip_says(d, names))
 
 
 def _rows(way: list[str], rooms: Sequence[float]) -> list[list[str]]:
@@ -163,33 +186,41 @@ def _branch(ax: Axes, x0: float, x1: float, y0: float, y1: float, colour: str) -
 def _one_strip(trace: Trace, d: Divergence, names: tuple[str, str], width: float, source: Evidence | None) -> Picture:
     tokens = _shown(trace) or ["∅"]
     figure, ax = canvas(width, 1.5)
-    ax.text(EDGE, 0.33, _("All {n} tokens are equal").format(n=d.n_a), size=14, weight="bold")
-    badge(ax, width - EDGE, 0.33, source)
+    ax.text(EDGE, 0.33, _("No fork: {n} of {n} tokens are equal").format(n=d.n_a), size=14, weight="bold")
+    badge(ax, source, at=(width - EDGE, 0.33))
     _boxes(ax, EDGE, 0.8, _common(tokens, width - 2 * EDGE), COLOURS["common"])
+    drift, value = _drift(d)
     text = f"{names[0]} = {names[1]}"
-    ax.text(EDGE, 1.24, text + "   " + _drift_says(d), size=SMALL, va="center", color=COLOURS["ink"])
-    return Picture(figure, say(N_("{a} and {b} agree on all {n} tokens; {drift}."), a=names[0], b=names[1], n=d.n_a, drift=_drift_says(d)))
+    ax.text(EDGE, 1.24, text, size=SMALL, va="center_baseline", weight="bold")
+    after = EDGE + width_of(text, SMALL, "bold") + 0.12
+    ax.text(after, 1.24, _(drift).format(v=value), size=SMALL, va="center_baseline")
+    return Picture(figure, say(
+        N_("No fork: {a} and {b} agree in {n} of {n} tokens; {drift}."),
+        a=names[0], b=names[1], n=d.n_a, drift=say(drift, v=value),
+    ))  # fmt: skip
 
 
-def _drift_says(d: Divergence) -> str:
+def _drift(d: Divergence) -> tuple[str, str]:
+    """What to say of the drift, and the value that goes into it."""
     if d.max_abs_dlogprob is None:
-        return _("logprobs unknown")
+        return N_("logprobs unknown"), ""
     if d.max_abs_dlogprob == 0:
-        return _("no logprob differs")
-    return _("largest |Δlogprob| {drift} nat").format(drift=number(d.max_abs_dlogprob))
+        return N_("no logprob differs"), ""
+    return N_("largest |Δlogprob| {v} nat"), number(d.max_abs_dlogprob)
 
 
-def _strip_says(a: Trace, b: Trace, d: Divergence, names: tuple[str, str]) -> str:
+def _strip_says(d: Divergence, names: tuple[str, str]) -> str:
     ways = [
         say(N_("{name} ends"), name=name) if at is None
         else say(N_("{name} goes on with '{token}'"), name=name, token=token) if margin is None
-        else say(N_("{name} goes on with '{token}' (margin {margin} nat)"), name=name, token=token, margin=number(margin))
+        else say(N_("{name} goes on with '{token}' (margin {v} nat)"), name=name, token=token, v=number(margin))
         for name, at, token, margin in (
             (names[0], d.id_a, glyphs(d.token_a or str(d.id_a)), d.margin_a),
             (names[1], d.id_b, glyphs(d.token_b or str(d.id_b)), d.margin_b),
         )
     ]  # fmt: skip
-    drift = "" if d.first == 0 else say(N_("; before the fork: {drift}"), drift=_drift_says(d))
+    drift, value = _drift(d)
+    drift = "" if d.first == 0 else say(N_("; before the fork: {drift}"), drift=say(drift, v=value))
     return say(N_("Equal tokens: {n}; then a fork: {a}, {b}{drift}."), n=d.first, a=ways[0], b=ways[1], drift=drift)
 
 
@@ -222,28 +253,30 @@ def token_strips(
             ax.vlines(range(1, end), row - 0.38, row + 0.38, color=COLOURS["paper"], lw=0.8)
         if d.first is not None:
             ax.plot([fork], [row], "d", ms=9, mfc=COLOURS["fork"], mec=COLOURS["paper"], zorder=5, clip_on=False)
-            ax.text(end + longest * 0.015, row, str(fork), va="center", size=SMALL, color=COLOURS["fork"], weight="bold")
-        else:
-            ax.text(end + longest * 0.015, row, "=", va="center", size=SMALL, color=COLOURS["good"], weight="bold")
+        note, colour = ("=", COLOURS["good"]) if d.first is None else (str(fork), COLOURS["fork"])
+        ax.text(end + longest * 0.015, row, note, va="center", size=SMALL, color=colour, weight="bold")
     ax.set(xlim=(0, longest * 1.06), ylim=(len(ds) - 0.4, -0.6), xlabel=_("token (the first is 0)"))
     ax.set_yticks(range(len(ds)), names or [_("prompt {i}").format(i=i) for i in range(len(ds))])
     ax.grid(False)
     ax.tick_params(length=0)
     ax.spines[["left"]].set_visible(False)
     ax.set_title(title or _("{k} of {n} answers fork").format(k=pairs.forks, n=pairs.n))
-    badge(ax, 1, 1.04, source, inside=ax.transAxes)
+    badge(ax, source)
     firsts = [(f, i) for i, f in enumerate(pairs.first_forks) if f is not None]
     if not firsts:
         return Picture(figure, say(N_("0 of {n} answers fork."), n=pairs.n))
     (early, at), (late, last) = min(firsts), max(firsts)
     return Picture(figure, say(
-        N_("{k} of {n} answers fork, the earliest at token {early} (prompt {at}), the latest at token {late} (prompt {last})."),
+        N_("{k} of {n} answers fork, the earliest at token {early} (prompt {at}), the latest at token {late} "
+           "(prompt {last})."),
         k=pairs.forks, n=pairs.n, early=early, at=at, late=late, last=last,
     ))  # fmt: skip
 
 
 @drawing
-def step_sizes(traces: Trace | Run | Sequence[Trace], labels: Sequence[str] = (), *, source: Evidence | None = None) -> Picture:
+def step_sizes(
+    traces: Trace | Run | Sequence[Trace], labels: Sequence[str] = (), *, source: Evidence | None = None
+) -> Picture:
     """How many requests, and how many tokens in all, the engine computed in the step that gave each token.
 
     Raises:
@@ -255,12 +288,13 @@ def step_sizes(traces: Trace | Run | Sequence[Trace], labels: Sequence[str] = ()
     if not known:
         raise ConfigError("the traces do not say who shared their steps; only the vLLM engine reports that")
     figure, (upper, lower) = chart(9, 4.6, rows=2, sharex=True)
-    looks = [(COLOURS["live"], "-"), (COLOURS["b"], "--"), (COLOURS["good"], "-."), (COLOURS["ink"], ":")]
+    crowd = len(known) > 4
+    looks = [(COLOURS["a"], "-"), (COLOURS["b"], "--"), (COLOURS["good"], "-."), (COLOURS["ink"], ":")]
     for i, (t, name) in enumerate(known):
-        colour, line = looks[i % len(looks)] if len(known) <= len(looks) else (COLOURS["muted"], "-")
+        colour, line = (COLOURS["muted"], "-") if crowd else looks[i]
         x = range(len(t.token_ids))
         for ax, values in ((upper, t.step_requests), (lower, t.step_tokens)):
-            ax.step(x, values, where="mid", color=colour, ls=line, lw=2, label=name, alpha=1 if len(known) <= 4 else 0.5)
+            ax.step(x, values, where="mid", color=colour, ls=line, lw=2, label=name, alpha=0.5 if crowd else 1)
             ax.plot([0], values[:1], "s", color=colour, ms=7)
     upper.set(ylabel=_("requests"), ylim=(0, max(max(t.step_requests) for t, _n in known) * 1.15))
     lower.set(ylabel=_("tokens"), xlabel=_("token (the first is 0)"), yscale="log")
@@ -270,9 +304,13 @@ def step_sizes(traces: Trace | Run | Sequence[Trace], labels: Sequence[str] = ()
     lower.set_yticks(ticks, [str(v) for v in ticks])
     lower.minorticks_off()
     lower.set_ylim(0.8, most * 1.6)
+    upper.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    lower.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    lower.set_xlim(-0.8, max(len(t.token_ids) for t, _n in known))
+    figure.align_ylabels()
     upper.set_title(_("Who shared the step"))
-    badge(upper, 1, 1.06, source, inside=upper.transAxes)
-    if 1 < len(known) <= 4:
+    badge(upper, source)
+    if len(known) > 1 and not crowd:
         upper.legend(loc="center right")
     parts = [
         say(
@@ -281,5 +319,5 @@ def step_sizes(traces: Trace | Run | Sequence[Trace], labels: Sequence[str] = ()
         )
         for t, n in known[:4]
     ]  # fmt: skip
-    more = [_("… +{n}").format(n=len(known) - 4)] if len(known) > 4 else []
+    more = [_("… +{n}").format(n=len(known) - 4)] if crowd else []
     return Picture(figure, "; ".join(parts + more) + ".")
