@@ -115,6 +115,10 @@ def judge_on(claim: Claim, evidence: Evidence) -> Judgement:
     """
     if evidence.experiment != claim.experiment:
         raise EvidenceMismatch(f"claim '{claim.id}' is decided by {claim.experiment}, not by {evidence.experiment}")
+    expressions = " ".join(filter(None, (claim.supported_if, claim.refuted_if, claim.conditional_if)))
+    for pair, reason in evidence.missing.items():
+        if f"{pair}." in expressions:
+            return Judgement(claim=claim, verdict="untested", finding=reason, evidence=evidence.label)
     found = evidence.findings()
     verdict: Verdict = "not observed here"
     if claim.conditional_if and evaluate(claim.conditional_if, found):

@@ -59,6 +59,7 @@ class Evidence(Record):
         provenance: time in UTC, source revision, weights' sha256, versions.
         arms: what each arm gave, with traces for the first `keep_traces` prompts.
         comparisons: per pair, over all prompts.
+        missing: pairs that this machine cannot run, and why.
         live: made just now on this machine, not read from a file.
     """
 
@@ -70,6 +71,7 @@ class Evidence(Record):
     sampling: Sampling
     arms: dict[str, ArmResult]
     comparisons: dict[str, Comparison | ScoreComparison]
+    missing: dict[str, str] = {}
     seconds: float
     live: bool = False
 
@@ -94,15 +96,19 @@ class Evidence(Record):
 
 
 def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
-    """Run every arm here and compare its pairs.
+    """Run every arm here and compare its pairs. What this machine is known not to do is left out, and named.
 
     Raises:
         CourseError: whatever kept an arm from running; nothing is written, so nothing half-done remains.
     """
     exp = experiment(exp) if isinstance(exp, str) else exp
+    definition = exp.definition()
     if exp.needs_gpu:
         hardware.require_gpu(exp.name)
     say = progress or (lambda _: None)
+    missing = _missing(exp)
+    if missing:
+        exp = exp.only(*(name for name in exp.pairs if name not in missing))
     start, results = time.perf_counter(), {}
     full: dict[str, Run] = {}
     for name, arm in _engines_in_turn(exp):
@@ -119,7 +125,7 @@ def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
     model = resolve_model(*{(a.config.model, a.config.revision) for a in exp.arms.values()}.pop())
     return Evidence(
         experiment=exp.name,
-        definition=exp.definition(),
+        definition=definition,
         hardware=hardware.describe(),
         provenance={
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -131,9 +137,21 @@ def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
         sampling=exp.sampling,
         arms=results,
         comparisons=comparisons,
+        missing=missing,
         seconds=round(time.perf_counter() - start, 1),
         live=True,
     )
+
+
+def _missing(exp: Experiment) -> dict[str, str]:
+    """The pairs with an arm that cannot run here, and why."""
+    reasons = {}
+    for name, arm in exp.arms.items():
+        try:
+            hardware.require(arm.config)
+        except NotAvailableHere as e:
+            reasons[name] = str(e)
+    return {n: reasons.get(p.a) or reasons[p.b] for n, p in exp.pairs.items() if {p.a, p.b} & reasons.keys()}
 
 
 def _engines_in_turn(exp: Experiment) -> list[tuple[str, Arm]]:

@@ -104,8 +104,16 @@ def require_gpu(what: str) -> None:
         raise NotAvailableHere(f"{what} needs an NVIDIA GPU, and this machine has none; the recorded run shows it")
 
 
-def require_room_for(config: EngineConfig) -> None:
-    """Refuse a synthetic shape that cannot fit, before the machine starts to swap."""
+def require(config: EngineConfig) -> None:
+    """Refuse, before anything is loaded, what this machine is known not to do.
+
+    Raises:
+        NotAvailableHere: batch-invariant kernels or an fp8 cache on a processor without them, or too little memory.
+    """
+    if config.batch_invariant and not has_gpu():
+        raise NotAvailableHere("batch_invariant needs a GPU: on a CPU vLLM 0.32 crashes at start with it")
+    if config.kv_cache_dtype.startswith("fp8") and not has_gpu() and not {"avx512f", "amx_bf16"} & set(describe()["isa"]):
+        raise NotAvailableHere("an fp8 cache needs a GPU, or a CPU with AVX-512 or AMX; this one has neither")
     if config.model in SHAPES:
         weights = _PARAMETERS.get(config.model, 0.15e9) * (4 if config.dtype == "float32" else 2) / 2**30
         need, have = weights * 1.1 + config.kv_cache_gib + 1, free_memory_gib()

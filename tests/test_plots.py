@@ -169,7 +169,7 @@ Boxes = list[tuple[str, Bbox]]
 @functools.cache
 def texts(picture: plots.Picture) -> Boxes:
     """What is written in a figure, and where in pixels. Ticks beyond an axis's limits exist, but are not drawn."""
-    picture.figure.canvas.draw()
+    picture.figure.draw_without_rendering()
     out: Boxes = []
     hidden = {t for ax in picture.figure.axes for t in ax.findobj(Text) if not ax.axison and t not in ax.texts}
     for axis in (a for ax in picture.figure.axes for a in (ax.xaxis, ax.yaxis)):

@@ -44,13 +44,13 @@ class Engine:
     """
 
     def __init__(self, config: EngineConfig) -> None:
+        hardware.require(config)
         self.config = config
         self.model: ModelFiles = resolve_model(config.model, config.revision)
         self._key = config.digest()
         self._load()
 
     def _load(self) -> None:
-        hardware.require_room_for(self.config)
         self.process = _process_for(self.config)
         while len(_engines) >= MOST_ENGINES:
             _make_room(keep=self.process)

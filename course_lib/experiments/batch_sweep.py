@@ -10,9 +10,7 @@ arms = {f"n={n}": Arm(config=EngineConfig(), schedule=Schedule.groups(n)) for n 
 pairs = {f"n{n}": Pair(a="n=1", b=f"n={n}") for n in SIZES[1:]}
 # among sizes of two and more: is it the number of neighbours, or that there are any?
 pairs |= {f"n2_n{n}": Pair(a="n=2", b=f"n={n}") for n in SIZES[2:]}
-arms["n=1 again"] = arms["n=1"]
 arms["n=8 again"] = arms["n=8"]
-pairs["n1_rerun"] = Pair(a="n=1", b="n=1 again", role="rerun")
 pairs["n8_rerun"] = Pair(a="n=8", b="n=8 again", role="rerun")
 
 EXPERIMENT = Experiment(

@@ -103,7 +103,11 @@ def _common(tokens: list[str], room: float) -> list[str]:
 def _caption(trace: Trace, at: int, margin: float | None) -> str:
     if at >= len(trace.token_ids):
         return _("ends here")
-    return _("margin unknown") if margin is None else _("ahead of the runner-up by {v} nat").format(v=number(margin))
+    if margin is None:
+        return _("margin unknown")
+    if margin == 0:
+        return _("an exact tie with the runner-up")
+    return _("ahead of the runner-up by {v} nat").format(v=number(margin))
 
 
 @drawing

@@ -27,8 +27,6 @@ _SAME_NAME = (
 
 class VLLM:
     def __init__(self, config: EngineConfig, model: ModelFiles) -> None:
-        if config.batch_invariant and not torch.cuda.is_available():
-            raise NotAvailableHere("VLLM_BATCH_INVARIANT needs a GPU: on a CPU vLLM 0.32 crashes at start with it")
         wanted = {k: getattr(config, k) for k in _SAME_NAME if getattr(config, k) is not None}
         if config.compilation is not None:
             wanted["compilation_config"] = config.compilation
