@@ -90,10 +90,6 @@ class Evidence(Record):
         """Per pair, the figures that claims speak of: `findings()["bf16"].forks`."""
         return {name: SimpleNamespace(**c.figures()) for name, c in self.comparisons.items()}
 
-    def content_hash(self) -> str:
-        """Changes when anything in the record does."""
-        return hashlib.sha256(self.model_dump_json(exclude={"live"}).encode()).hexdigest()[:16]
-
 
 def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
     """Run every arm here and compare its pairs. What this machine is known not to do is left out, and named.
@@ -197,7 +193,9 @@ def _same_bits(a: Run, b: Run) -> bool:
 
 
 def _revision() -> str:
-    """The source's commit, with "+" when files differ from it; "unknown" outside a checkout."""
+    """The source's commit, with "+" when files differ from it; outside a checkout $COURSE_SOURCE, or "unknown"."""
+    if given := os.environ.get("COURSE_SOURCE"):
+        return given
     git = ["git", "-C", str(Path(course_lib.__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
@@ -227,7 +225,7 @@ def save(evidence: Evidence, path: Path | None = None) -> Path:
     """
     path = path or path_of(evidence.experiment, evidence.hardware["kind"])
     data = evidence.model_dump(mode="json", exclude={"live"})
-    text = _readable(data | {"content": evidence.content_hash()})
+    text = _readable(data | {"content": _content_hash(data)})
     if len(text) > MOST_BYTES:
         raise EvidenceMismatch(f"{path.name} would have {len(text) // 1000} KB; keep fewer traces or prompts")
     return write_atomically(path, text)
@@ -268,10 +266,14 @@ def read(path: Path) -> Evidence:
         raise EvidenceMismatch(f"{path}: cannot be read ({e}). Record it again, or restore it from git") from e
     if version != SCHEMA:
         raise EvidenceMismatch(f"{path} has schema {version!r}; this course_lib reads {SCHEMA}. Update course_lib, or record it again")
-    found = Evidence.from_data(data, path)
-    if found.content_hash() != content:
+    if _content_hash(data) != content:
         raise EvidenceMismatch(f"{path} was changed after it was recorded: its content does not match its hash. Restore it from git")
-    return found
+    return Evidence.from_data(data, path)
+
+
+def _content_hash(data: dict[str, Any]) -> str:
+    """Changes when anything in the record does, whatever the file's layout."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_or_load(exp: Experiment, profile: Literal["auto", "live", "recorded"] = "auto") -> Evidence:
