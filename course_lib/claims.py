@@ -16,6 +16,7 @@ import yaml
 from pydantic import model_validator
 
 from course_lib import evidence as records
+from course_lib import facts_of_arithmetic
 from course_lib.config import Frozen
 from course_lib.errors import ConfigError, EvidenceMismatch
 from course_lib.evidence import Evidence
@@ -31,8 +32,9 @@ class Claim(Frozen):
         source: who says it, and where.
         chapter: the chapter that tests it.
         scope: what the verdict holds for.
-        experiment: decides it; or, when there is none, `untested` says why.
-        supported_if, refuted_if: expressions over the experiment's findings. Neither true: "not observed here".
+        experiment: decides it; or `computed` names a function of `facts_of_arithmetic` that does, and needs no record;
+            or, when there is neither, `untested` says why.
+        supported_if, refuted_if: expressions over what was found. Neither true: "not observed here".
         conditional_if: it holds in some cases and not in others; goes before the other two.
         finding: one sentence on what was found, with {findings} filled in from the record.
     """
@@ -43,6 +45,7 @@ class Claim(Frozen):
     chapter: int
     scope: str
     experiment: str | None = None
+    computed: str | None = None
     supported_if: str | None = None
     refuted_if: str | None = None
     conditional_if: str | None = None
@@ -51,10 +54,13 @@ class Claim(Frozen):
 
     @model_validator(mode="after")
     def _decidable(self) -> Self:
-        if (self.experiment is None) == (self.untested is None):
-            raise ValueError(f"claim '{self.id}' needs either an experiment or a reason why it is untested")
-        if self.experiment and not (self.supported_if or self.refuted_if or self.conditional_if):
-            raise ValueError(f"claim '{self.id}' has an experiment but no expression that decides it")
+        if [self.experiment, self.computed, self.untested].count(None) != 2:
+            raise ValueError(f"claim '{self.id}' needs one of: an experiment, a computation, a reason why it is untested")
+        if self.computed and self.computed not in facts_of_arithmetic.__all__:
+            known = ", ".join(facts_of_arithmetic.__all__)
+            raise ValueError(f"claim '{self.id}' is computed by '{self.computed}', which is none of {known}")
+        if self.untested is None and not (self.supported_if or self.refuted_if or self.conditional_if):
+            raise ValueError(f"claim '{self.id}' has no expression that decides it")
         return self
 
 
@@ -93,12 +99,14 @@ def evaluate(expression: str, findings: Mapping[str, Any]) -> Any:
 def judge(claim: Claim | str) -> list[Judgement]:
     """The verdicts on a claim: one for each kind of hardware that has a record of its experiment.
 
-    A claim without a record is "untested", and its finding says why.
+    Arithmetic gives one verdict, which holds everywhere. A claim without a record is "untested", and its finding says why.
 
     Raises:
         EvidenceMismatch: a record is damaged or stale.
     """
     claim = ledger()[claim] if isinstance(claim, str) else claim
+    if claim.computed:
+        return [_decide(claim, getattr(facts_of_arithmetic, claim.computed)(), "computed")]
     if claim.experiment is None:
         return [Judgement(claim=claim, verdict="untested", finding=claim.untested or "")]
     kinds = records.recorded(claim.experiment)
@@ -119,7 +127,10 @@ def judge_on(claim: Claim, evidence: Evidence) -> Judgement:
     for pair, reason in evidence.missing.items():
         if f"{pair}." in expressions:
             return Judgement(claim=claim, verdict="untested", finding=reason, evidence=evidence.label)
-    found = evidence.findings()
+    return _decide(claim, evidence.findings(), evidence.label)
+
+
+def _decide(claim: Claim, found: Mapping[str, Any], label: str) -> Judgement:
     verdict: Verdict = "not observed here"
     if claim.conditional_if and evaluate(claim.conditional_if, found):
         verdict = "conditional"
@@ -127,4 +138,4 @@ def judge_on(claim: Claim, evidence: Evidence) -> Judgement:
         verdict = "refuted"
     elif claim.supported_if and evaluate(claim.supported_if, found):
         verdict = "supported"
-    return Judgement(claim=claim, verdict=verdict, finding=claim.finding.format_map(found), evidence=evidence.label)
+    return Judgement(claim=claim, verdict=verdict, finding=claim.finding.format_map(found), evidence=label)

@@ -47,7 +47,7 @@ class Drift(Record):
         top_k_overlap: mean Jaccard index of the two sets of reported ids.
         kl_mean, kl_max: KL(a‖b) in nats, a lower bound: `measures.compare_tops` says how.
 
-    Without logprobs in both traces the first five are None, without `top` the others.
+    Without logprobs on both sides the first five are None; without `top` the others are, each margin by its own side.
     """
 
     dlogprob: tuple[float | None, ...] | None

@@ -114,8 +114,9 @@ def compare_tops(top_a: Top, top_b: Top) -> tuple[Floats, ...]:
     n_a, n_b, both = there_a.sum(0), there_b.sum(0), in_b.sum(0)
     with np.errstate(all="ignore"):
         p, q = np.exp(log_a), np.exp(log_b)
-        gap = np.maximum(log_a, -100) - np.maximum(log_ab, -100)
-        shared = np.where(in_b, p * (gap + np.expm1(-gap)), 0).sum(0)
+        floor = np.maximum(log_a, -100)  # p log(p/q) - p + q from logarithms, finite for probabilities of zero too
+        gap = floor - np.maximum(log_ab, -100)
+        shared = np.where(in_b, np.exp(floor) * (gap + np.expm1(-gap)), 0).sum(0)
         only_p, only_q = np.where(in_b, 0, p).sum(0), np.where(in_a, 0, q).sum(0)
         sum_p, sum_q = p.sum(0), q.sum(0)
         rest_p, rest_q = np.maximum(1 - sum_p + only_p, TAIL), np.maximum(1 - sum_q + only_q, TAIL)
@@ -137,7 +138,7 @@ def compare_tops(top_a: Top, top_b: Top) -> tuple[Floats, ...]:
 def _term(p: Floats, q: Floats) -> Floats:
     """One outcome's part of a KL, p log(p/q) - p + q: never negative, and the sum is the KL. Less than TAIL is TAIL."""
     p, q = np.maximum(p, TAIL), np.maximum(q, TAIL)
-    return p * np.log(p / q) - p + q
+    return np.maximum(p * np.log(p / q) - p + q, 0)  # rounding may leave -1e-17
 
 
 def _gap(best: Floats, second: Floats) -> Floats:
@@ -175,9 +176,10 @@ def bootstrap(
         return float(statistic(data)), float(statistic(data))
     from scipy import stats
 
+    options: dict[str, Any] = {"confidence_level": confidence, "batch": max(1, 10**7 // data.size)}
     with warnings.catch_warnings(action="ignore"):
         for method in ("BCa", "percentile"):
-            found = stats.bootstrap((data,), statistic, confidence_level=confidence, method=method, rng=seed)
+            found = stats.bootstrap((data,), statistic, method=method, rng=seed, **options)
             if np.isfinite(found.confidence_interval).all():
                 break
     return float(found.confidence_interval.low), float(found.confidence_interval.high)

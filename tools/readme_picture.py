@@ -1,0 +1,45 @@
+"""Write the README's picture: the first recorded answer that forks on a CPU, as book/_static/fork.png.
+
+    .venv/bin/python tools/readme_picture.py
+
+It starts no engine. The same records give the same file.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from course_lib import evidence  # noqa: E402
+from course_lib.plots import Picture, token_strip  # noqa: E402
+
+SCHEDULES, FORMATS = ("alone", "among eight"), ("bf16", "fp16")
+# experiment, one arm, the other, what to call them; the first that forks is drawn
+CANDIDATES = [
+    ("batch-1-vs-8", "bf16 alone", "bf16 in eights", SCHEDULES),
+    ("batch-1-vs-8", "fp16 alone", "fp16 in eights", SCHEDULES),
+    ("batch-1-vs-8", "bf16 in eights", "fp16 in eights", FORMATS),
+    ("answers", "in eights", "in eights, fp16", FORMATS),
+]
+
+
+def picture() -> Picture:
+    """The first fork among the answers that the records of CPUs keep in full."""
+    for name, a, b, labels in CANDIDATES:
+        for kind in evidence.recorded(name):
+            if not kind.startswith("cpu"):
+                continue
+            found = evidence.load(name, kind)
+            for s, t in zip(found.traces(a), found.traces(b), strict=True):
+                if s.token_ids != t.token_ids:
+                    return token_strip(s, t, labels, source=found)
+    raise SystemExit("no record of a CPU holds a fork; `course record batch-1-vs-8` makes one")
+
+
+if __name__ == "__main__":
+    drawn = picture()
+    print(drawn.save(ROOT / "book" / "_static" / "fork.png").relative_to(ROOT))
+    print(drawn.text)
