@@ -86,6 +86,12 @@ class Evidence(Record):
         result = self.arms[arm]
         return self.traces(result.same_as) if result.same_as else result.traces
 
+    def dragged(self, pair: str) -> dict[str, tuple[Any, Any]]:
+        """What differs between a pair's arms as they really ran, e.g. the attention backend that a dtype drags along."""
+        arms = experiment(self.experiment).pairs[pair]
+        one, other = self.arms[arms.a].resolved, self.arms[arms.b].resolved
+        return {k: (one.get(k), other.get(k)) for k in one.keys() | other.keys() if one.get(k) != other.get(k)}
+
     def findings(self) -> dict[str, SimpleNamespace]:
         """Per pair, the figures that claims speak of: `findings()["bf16"].forks`."""
         return {name: SimpleNamespace(**c.figures()) for name, c in self.comparisons.items()}
