@@ -1,13 +1,14 @@
 """The ledger: what people say about vLLM's outputs, and what a recorded experiment says to it.
 
-`data/claims/*.yaml` hold the claims, a file for each chapter. A verdict is never written there: it is computed from evidence, by an expression
-over the findings of the claim's experiment (`bf16.forks > fp16.forks`).
+`data/claims/*.yaml` hold the claims, a file for each chapter. A verdict is never written there: an expression over the
+findings of the claim's experiment decides it (`bf16.forks > fp16.forks`), or over what arithmetic alone says.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.resources
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -20,6 +21,7 @@ from course_lib import facts_of_arithmetic
 from course_lib.config import Frozen
 from course_lib.errors import ConfigError, EvidenceMismatch
 from course_lib.evidence import Evidence
+from course_lib.i18n import _
 
 Verdict = Literal["supported", "refuted", "conditional", "not observed here", "untested"]
 
@@ -55,7 +57,7 @@ class Claim(Frozen):
     @model_validator(mode="after")
     def _decidable(self) -> Self:
         if [self.experiment, self.computed, self.untested].count(None) != 2:
-            raise ValueError(f"claim '{self.id}' needs one of: an experiment, a computation, a reason why it is untested")
+            raise ValueError(f"claim '{self.id}' needs one of: experiment, computed, untested")
         if self.computed and self.computed not in facts_of_arithmetic.__all__:
             known = ", ".join(facts_of_arithmetic.__all__)
             raise ValueError(f"claim '{self.id}' is computed by '{self.computed}', which is none of {known}")
@@ -84,6 +86,9 @@ def ledger() -> dict[str, Claim]:
     return claims
 
 
+_FUNCTIONS = {"max": max, "min": min, "abs": abs}
+
+
 def evaluate(expression: str, findings: Mapping[str, Any]) -> Any:
     """An expression over findings, e.g. `bf16.forks > 0 and rerun.identical`.
 
@@ -91,15 +96,15 @@ def evaluate(expression: str, findings: Mapping[str, Any]) -> Any:
         ConfigError: it names something that the experiment does not find, or does not parse.
     """
     try:
-        return simpleeval.EvalWithCompoundTypes(names=dict(findings), functions={"max": max, "min": min, "abs": abs}).eval(expression)
-    except (simpleeval.InvalidExpression, SyntaxError, AttributeError, TypeError, KeyError) as e:
+        return simpleeval.SimpleEval(names=dict(findings), functions=_FUNCTIONS).eval(expression)
+    except (simpleeval.InvalidExpression, SyntaxError, AttributeError, TypeError, LookupError, ArithmeticError) as e:
         raise ConfigError(f"claim expression '{expression}': {e}; findings are {', '.join(findings)}") from e
 
 
 def judge(claim: Claim | str) -> list[Judgement]:
     """The verdicts on a claim: one for each kind of hardware that has a record of its experiment.
 
-    Arithmetic gives one verdict, which holds everywhere. A claim without a record is "untested", and its finding says why.
+    Arithmetic gives one verdict for all. A claim without a record is "untested", and its finding says why.
 
     Raises:
         EvidenceMismatch: a record is damaged or stale.
@@ -123,9 +128,9 @@ def judge_on(claim: Claim, evidence: Evidence) -> Judgement:
     """
     if evidence.experiment != claim.experiment:
         raise EvidenceMismatch(f"claim '{claim.id}' is decided by {claim.experiment}, not by {evidence.experiment}")
-    expressions = " ".join(filter(None, (claim.supported_if, claim.refuted_if, claim.conditional_if)))
+    expressions = " ".join(filter(None, (claim.supported_if, claim.refuted_if, claim.conditional_if, claim.finding)))
     for pair, reason in evidence.missing.items():
-        if f"{pair}." in expressions:
+        if re.search(rf"\b{re.escape(pair)}\.", expressions):
             return Judgement(claim=claim, verdict="untested", finding=reason, evidence=evidence.label)
     return _decide(claim, evidence.findings(), evidence.label)
 
@@ -138,4 +143,8 @@ def _decide(claim: Claim, found: Mapping[str, Any], label: str) -> Judgement:
         verdict = "refuted"
     elif claim.supported_if and evaluate(claim.supported_if, found):
         verdict = "supported"
-    return Judgement(claim=claim, verdict=verdict, finding=claim.finding.format_map(found), evidence=label)
+    try:
+        finding = _(claim.finding).format_map(found)
+    except (KeyError, AttributeError, TypeError, ValueError) as e:
+        raise ConfigError(f"claim '{claim.id}' has the finding '{claim.finding}': {e!r}") from e
+    return Judgement(claim=claim, verdict=verdict, finding=finding, evidence=label)

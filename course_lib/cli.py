@@ -23,12 +23,14 @@ def main() -> None:
     try:
         app()
     except CourseError as e:
-        Console(stderr=True).print(f"[red]{type(e).__name__}[/]: {escape(str(e))}", highlight=False)
+        Console(stderr=True).print(f"[red]{type(e).__name__}[/]: {escape(str(e))}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
 @app.command()
-def doctor(warm: Annotated[bool, typer.Option(help="Convert the model and start an engine once, to fill caches.")] = False) -> None:
+def doctor(
+    warm: Annotated[bool, typer.Option(help="Convert the model and start an engine once, to fill caches.")] = False,
+) -> None:
     """Say what this machine is, whether the course can run on it, and what is missing."""
     from course_lib import evidence, hardware
     from course_lib.files import cache_dir
@@ -36,8 +38,13 @@ def doctor(warm: Annotated[bool, typer.Option(help="Convert the model and start 
 
     machine = hardware.describe()
     table = Table("what", "here", show_header=False)
-    table.add_row("hardware", f"{machine['kind']}: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB")
-    table.add_row("GPU", ", ".join(f"{g['name']}, {g['memory_gib']} GiB" for g in machine["gpus"]) or "none; everything runs on the CPU")
+    table.add_row(
+        "hardware", f"{machine['kind']}: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
+    )
+    table.add_row(
+        "GPU",
+        ", ".join(f"{g['name']}, {g['memory_gib']} GiB" for g in machine["gpus"]) or "none; everything runs on the CPU",
+    )
     table.add_row("versions", ", ".join(f"{k} {v}" for k, v in machine["versions"].items()))
     table.add_row("cache", str(cache_dir()))
     console.print(table)
@@ -74,10 +81,18 @@ def run(
     def report(outcome: runner.Outcome) -> None:
         colour = "green" if outcome.ok else "red"
         took = "" if outcome.state == "kept" else f" in {outcome.seconds:.0f} s"
-        console.print(f"    [{colour}]{outcome.state}[/]{took}" + (f": {escape(outcome.error)}\n    log: {outcome.log}" if outcome.error else ""))
+        console.print(
+            f"    [{colour}]{outcome.state}[/]{took}"
+            + (f": {escape(outcome.error)}\n    log: {outcome.log}" if outcome.error else "")
+        )
 
     outcomes = runner.execute(
-        todo, {"PROFILE": profile, **_parameters(parameter or [])}, limit=limit, again=again, report=report, starting=starting
+        todo,
+        {"PROFILE": profile, **_parameters(parameter or [])},
+        limit=limit,
+        again=again,
+        report=report,
+        starting=starting,
     )
     failed = [o for o in outcomes if not o.ok]
     console.print(f"{len(outcomes) - len(failed)} of {len(outcomes)} chapters executed; they lie in {runner.BUILD}")
@@ -108,7 +123,19 @@ def lab(arguments: Annotated[list[str] | None, typer.Argument(help="Passed on to
     """Open JupyterLab on the chapters."""
     from course_lib import runner
 
-    raise typer.Exit(subprocess.call([sys.executable, "-m", "jupyterlab", "--notebook-dir", str(runner.ROOT), "--LabApp.default_url=/lab/tree/notebooks", *(arguments or [])]))
+    raise typer.Exit(
+        subprocess.call(
+            [
+                sys.executable,
+                "-m",
+                "jupyterlab",
+                "--notebook-dir",
+                str(runner.ROOT),
+                "--LabApp.default_url=/lab/tree/notebooks",
+                *(arguments or []),
+            ]
+        )
+    )
 
 
 @app.command()
@@ -129,7 +156,9 @@ def record(
             console.print(f"[bold]{name}[/]: left out, it needs a GPU")
             continue
         console.print(f"[bold]{name}[/]: {exp.question}")
-        found = evidence.run(exp.on(model=model) if model else exp, progress=lambda line: console.print(f"  [dim]{escape(line)}[/]"))
+        found = evidence.run(
+            exp.on(model=model) if model else exp, progress=lambda line: console.print(f"  [dim]{escape(line)}[/]")
+        )
         path = evidence.save(found, to and to / name / f"{found.hardware['kind']}.json")
         console.print(f"  {path} ({found.seconds:.0f} s)")
 
@@ -143,13 +172,15 @@ def show(
     from course_lib import evidence, experiments
 
     if not experiment:
-        table = Table("experiment", "question", "records")
+        overview = Table("experiment", "question", "records")
         for name in experiments.names():
-            table.add_row(name, experiments.experiment(name).question, ", ".join(evidence.recorded(name)) or "–")
-        console.print(table)
+            overview.add_row(name, experiments.experiment(name).question, ", ".join(evidence.recorded(name)) or "–")
+        console.print(overview)
         return
     kinds = evidence.recorded(experiments.experiment(experiment).name)
-    found = evidence.load(experiment, hardware or (None if evidence.hardware.kind() in kinds or not kinds else kinds[0]))
+    found = evidence.load(
+        experiment, hardware or (None if evidence.hardware.kind() in kinds or not kinds else kinds[0])
+    )
     console.print(f"[bold]{experiment}[/]: {experiments.experiment(experiment).question}\n{found.label}")
     table: Table | None = None
     for name, comparison in found.comparisons.items():
@@ -158,7 +189,9 @@ def show(
             if table:
                 console.print(table)
             table = Table("pair", *figures)
-        table.add_row(name, *(f"{v:.3g}" if isinstance(v, float) else "–" if v is None else str(v) for v in figures.values()))
+        table.add_row(
+            name, *(f"{v:.3g}" if isinstance(v, float) else "–" if v is None else str(v) for v in figures.values())
+        )
     console.print(table)
 
 
@@ -175,7 +208,9 @@ def claims(
         if chapter is None or claim.chapter == chapter:
             for j in ledger.judge(claim):
                 verdict = f"[{colours.get(j.verdict, 'yellow')}]{j.verdict}[/]"
-                table.add_row(f"{escape(claim.claim)}\n[dim]{escape(claim.source)}[/]", verdict, escape(j.finding), j.evidence)
+                table.add_row(
+                    f"{escape(claim.claim)}\n[dim]{escape(claim.source)}[/]", verdict, escape(j.finding), j.evidence
+                )
     console.print(table)
 
 

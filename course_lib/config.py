@@ -119,11 +119,26 @@ class EngineConfig(Frozen):
         if self.engine == "transformers":
             if self.dtype == "auto":
                 raise ValueError("the Transformers reference wants an explicit dtype")
-            mute = EngineConfig.model_fields.keys() - {"engine", "model", "revision", "dtype", "max_model_len", "cpu_threads"}
-            changed = sorted(k for k in mute if getattr(self, k) != EngineConfig.model_fields[k].get_default(call_default_factory=True))
+            mute = EngineConfig.model_fields.keys() - {
+                "engine",
+                "model",
+                "revision",
+                "dtype",
+                "max_model_len",
+                "cpu_threads",
+            }
+            changed = sorted(
+                k
+                for k in mute
+                if getattr(self, k) != EngineConfig.model_fields[k].get_default(call_default_factory=True)
+            )
             if changed:
                 raise ValueError(f"the Transformers reference has no {', '.join(changed)}; leave at the default")
-        elif self.max_num_batched_tokens and self.enable_chunked_prefill is False and self.max_num_batched_tokens < self.max_model_len:
+        elif (
+            self.max_num_batched_tokens
+            and self.enable_chunked_prefill is False
+            and self.max_num_batched_tokens < self.max_model_len
+        ):
             raise ValueError("max_num_batched_tokens below max_model_len needs chunked prefill")
         return self
 

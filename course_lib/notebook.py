@@ -35,7 +35,9 @@ def banner(*experiments: str, profile: str = "auto", minutes: float = 1) -> None
         text = _("LIVE on {device} ({kind}, {cores} cores), {versions}. The experiments take about {minutes} min here.")
     else:
         text = _("RECORDED: no engine runs in this chapter; every figure comes from a record. This machine: {device}.")
-    text = text.format(device=device, kind=machine["kind"], cores=machine["cores"], versions=versions, minutes=f"{minutes:g}")
+    text = text.format(
+        device=device, kind=machine["kind"], cores=machine["cores"], versions=versions, minutes=f"{minutes:g}"
+    )
     for name in experiments:
         kinds = evidence.recorded(name)
         text += "\n" + _("Record of {name}: {kinds}").format(name=name, kinds=", ".join(kinds) or _("none yet"))
@@ -103,11 +105,14 @@ class _Verdicts:
         body = ""
         for row in self.judged:
             for i, j in enumerate(row):
-                first = f"{html.escape(_(j.claim.claim))}<br><small>{html.escape(j.claim.source)}</small>" if i == 0 else ""
+                first = (
+                    f"{html.escape(_(j.claim.claim))}<br><small>{html.escape(j.claim.source)}</small>" if i == 0 else ""
+                )
                 colour = {"supported": COLOURS["good"], "refuted": COLOURS["bad"]}.get(j.verdict, COLOURS["muted"])
                 verdict = f"<b style='color:{colour}'>{html.escape(_(_VERDICTS[j.verdict]))}</b>"
                 found = f"{html.escape(_(j.finding))}<br><small>{html.escape(j.evidence)}</small>"
-                body += f"<tr>{''.join(f'<td {_TOP}>{c}</td>' for c in (first, verdict, found, html.escape(_(j.claim.scope))))}</tr>"
+                cells = (first, verdict, found, html.escape(_(j.claim.scope)))
+                body += f"<tr>{''.join(f'<td {_TOP}>{c}</td>' for c in cells)}</tr>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import course_lib
 from course_lib.errors import ConfigError
 from course_lib.files import write_atomically
+from course_lib.i18n import language
 
 ROOT = Path(course_lib.__file__).parents[1]
 BUILD = ROOT / "build" / "run"
@@ -87,14 +88,25 @@ def _one(notebook: Path, parameters: dict[str, Any], build: Path, limit: int, ag
         return Outcome(notebook.name, "kept", 0.0, output, log)
     build.mkdir(parents=True, exist_ok=True)
     note.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "papermill", "--no-progress-bar", "--cwd", str(notebook.parent), str(notebook), str(output)]
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        "--no-progress-bar",
+        "--cwd",
+        str(notebook.parent),
+        str(notebook),
+        str(output),
+    ]
     for key, value in parameters.items():
         command += ["-y", json.dumps({key: value})]
     start = time.monotonic()
     state, error = "done", ""
     with log.open("w", encoding="utf8") as out:
         # a session of its own, so that a time limit ends the kernel and its engines too
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=_environment())
+        child = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=_environment()
+        )
         try:
             if child.wait(timeout=limit):
                 state = "failed"
@@ -109,7 +121,8 @@ def _one(notebook: Path, parameters: dict[str, Any], build: Path, limit: int, ag
                     os.killpg(child.pid, 9)
                     child.wait()
     if state == "failed":
-        error = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "no log")
+        lines = log.read_text(errors="replace").splitlines()
+        error = next((line for line in reversed(lines) if line.strip()), "no log")
     if state == "done":
         write_atomically(note, stamp)
     return Outcome(notebook.name, state, round(time.monotonic() - start, 1), output, log, error)
@@ -120,11 +133,14 @@ def _environment() -> dict[str, str]:
 
 
 def _stamp(notebook: Path, parameters: dict[str, Any]) -> str:
-    """Changes with the notebook's source, the parameters, the library's code, its data and the records."""
-    digest = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
-    cells = json.loads(notebook.read_text(encoding="utf8"))["cells"]
-    digest.update(json.dumps([[c["cell_type"], c["source"]] for c in cells]).encode())
-    for folder, pattern in ((ROOT / "course_lib", "**/*.py"), (ROOT / "course_lib", "data/*"), (ROOT / "evidence", "**/*.json")):
-        for path in sorted(folder.glob(pattern)):
+    """Changes with the notebook's source, parameters, language, and with the library's code, data and records."""
+    digest = hashlib.sha256(json.dumps([parameters, language()], sort_keys=True).encode())
+    try:
+        cells = json.loads(notebook.read_text(encoding="utf8"))["cells"]
+        digest.update(json.dumps([[c["cell_type"], c["source"]] for c in cells]).encode())
+    except (ValueError, KeyError, TypeError):  # no notebook: papermill will say so, in its log
+        digest.update(notebook.read_bytes())
+    for pattern in ("course_lib/**/*.py", "course_lib/data/**/*", "course_lib/locale/**/*.mo", "evidence/**/*.json"):
+        for path in sorted(p for p in ROOT.glob(pattern) if p.is_file()):
             digest.update(path.read_bytes())
     return digest.hexdigest()

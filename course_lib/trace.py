@@ -14,9 +14,12 @@ from course_lib.files import write_atomically
 
 
 class Record(BaseModel):
-    """A frozen value that is written to and read from JSON, and that refuses fields which it does not know."""
+    """A frozen value that is written to and read from JSON, and that refuses fields which it does not know.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    JSON has no nan and no infinity: they are written as the strings "NaN" and "-Infinity", and read back as they were.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), ser_json_inf_nan="strings")
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON, whole or not at all."""
@@ -56,7 +59,8 @@ class Trace(Record):
         prompt_ids: the token ids that the model saw, template included.
         token_ids: T generated (or, when `scored`, given) token ids.
         tokens: T strings, each token's own text, for display; not for comparison.
-        logprobs: T natural logarithms, the probability of each token in `token_ids`.
+        logprobs: T natural logarithms, the probability of each token in `token_ids`. -inf is a probability of zero, nan
+            what a broken model gives; both are kept, for they are findings.
         top: for each token the most likely (id, logprob) pairs, best first. Empty tuples where an engine gives none.
         finish_reason: "length", "stop", or None.
         step_requests, step_tokens: for each token, how many requests and how many tokens in all the engine computed in

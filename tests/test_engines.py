@@ -116,6 +116,15 @@ def test_an_engine_is_opened_once(engine):
     assert open_engine(EngineConfig(cpu_split_kv=False)).process is not engine.process
 
 
+def test_closing_one_engine_leaves_its_neighbours_alone(engine, together):
+    """They share a process, and in it vLLM's parallel state, which closing once took away from everybody."""
+    other = open_engine(EngineConfig(seed=21))
+    assert other.process is engine.process
+    other.close()
+    assert not other.loaded and engine.loaded
+    assert bits(engine.run(open_prompts(4), Schedule.together(), Sampling(max_tokens=24))) == bits(together)
+
+
 def test_an_engine_that_made_room_comes_back(engine, together):
     for seed in (11, 12, 13):
         open_engine(EngineConfig(seed=seed))

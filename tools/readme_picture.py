@@ -21,6 +21,8 @@ SCHEDULES, FORMATS = ("alone", "among eight"), ("bf16", "fp16")
 CANDIDATES = [
     ("batch-1-vs-8", "bf16 alone", "bf16 in eights", SCHEDULES),
     ("batch-1-vs-8", "fp16 alone", "fp16 in eights", SCHEDULES),
+    ("split-kv", "bf16 n=1", "bf16 n=8", SCHEDULES),
+    ("split-kv", "fp16 n=1", "fp16 n=8", SCHEDULES),
     ("batch-1-vs-8", "bf16 in eights", "fp16 in eights", FORMATS),
     ("answers", "in eights", "in eights, fp16", FORMATS),
 ]

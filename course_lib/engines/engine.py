@@ -107,7 +107,9 @@ class Engine:
             seconds=reply["seconds"],
         )
 
-    def score(self, traces: Sequence[Trace], *, top_k: int = 5, progress: Callable[[int], None] | None = None) -> list[Trace]:
+    def score(
+        self, traces: Sequence[Trace], *, top_k: int = 5, progress: Callable[[int], None] | None = None
+    ) -> list[Trace]:
         """Teacher forcing: what this engine thinks of given answers, one prompt at a time.
 
         Returns traces with the same token ids, this engine's logprobs for them, and `scored=True`.
@@ -164,7 +166,9 @@ def _process_for(config: EngineConfig) -> EngineProcess:
 
 def environment(config: EngineConfig) -> dict[str, str]:
     """The whole environment of an engine's process: ours, without the variables that only a configuration may set."""
-    ours = {k: v for k, v in os.environ.items() if k not in hardware.NUMERIC_VARIABLES and k != "PYTHONDONTWRITEBYTECODE"}
+    ours = {
+        k: v for k, v in os.environ.items() if k not in hardware.NUMERIC_VARIABLES and k != "PYTHONDONTWRITEBYTECODE"
+    }
     return ours | _FIXED | _numeric_environment(config)
 
 

@@ -7,6 +7,7 @@ next one's. The child exits when its standard input closes, which the kernel doe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -140,10 +141,8 @@ class EngineProcess:
 
     def kill(self) -> None:
         """End the child and whatever it started, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._child.wait()
 
     def close(self) -> None:

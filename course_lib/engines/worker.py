@@ -41,7 +41,7 @@ class Backend(Protocol):
 
 class Server:
     def __init__(self, reply_fd: int) -> None:
-        self.out = open(reply_fd, "w", encoding="utf8")
+        self.out = open(reply_fd, "w", encoding="utf8")  # noqa: SIM115 - open as long as the process lives
         self.inbox: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self.cancelled: set[int] = set()
         self.engines: dict[str, Backend] = {}
@@ -91,10 +91,13 @@ class Server:
         settings, files = EngineConfig(**config), ModelFiles(**model)
         if key not in self.engines:
             if settings.engine == "vllm":
-                from course_lib.engines.vllm.backend import VLLM as Chosen
+                from course_lib.engines.vllm.backend import VLLM
+
+                self.engines[key] = VLLM(settings, files)
             else:
-                from course_lib.engines.transformers.backend import Reference as Chosen
-            self.engines[key] = Chosen(settings, files)
+                from course_lib.engines.transformers.backend import Reference
+
+                self.engines[key] = Reference(settings, files)
         return self.engines[key].resolved()
 
     def do_close(self, key: str, tick: Tick) -> None:

@@ -74,7 +74,7 @@ def answer(name: str, value: Any) -> Reply:
 def _holds(test: Callable[[Any], bool], value: Any) -> bool:
     try:
         return bool(test(value))
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError):
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
         return False
 
 

@@ -22,12 +22,12 @@ EXERCISES = [
         name="ch04-largest-run",
         right=one_of(256),
         praise=N_("8 significant bits reach 2⁸ = 256, and 257 is a tie between 256 and 258."),
-        hint=N_("Count the significant bits of bf16, the implied one too. How far can that many bits count without a gap?"),
+        hint=N_("Count bf16's significant bits, the implied one too. How far do they count without a gap?"),
         misconceptions=(
-            (one_of(128, 127), N_("You used the 7 stored mantissa bits. The leading one is not stored and counts all the same.")),
-            (one_of(255), N_("255 is the largest number of 8 bits, and 256 = 2⁸ needs only one significant bit: it is exact too.")),
+            (one_of(128, 127), N_("Those are the 7 stored bits. The leading one is not stored, and counts.")),
+            (one_of(255), N_("256 = 2⁸ needs one significant bit only, so it is exact too.")),
             (one_of(2048), N_("That is fp16, with its 11 significant bits.")),
-            (lambda v: v > 1e6, N_("That is about range, the largest number. The question is about precision: where do the gaps begin?")),
+            (lambda v: v > 1e6, N_("That is range. The question is about precision: where do the gaps begin?")),
         ),
     ),
     Exercise(
@@ -36,8 +36,8 @@ EXERCISES = [
         praise=N_("Both store 10 mantissa bits. TF32 has fp32's 8 exponent bits, so what differs is the range."),
         hint=N_("Compare `FORMATS['tf32'].mantissa_bits` with `FORMATS['fp16'].mantissa_bits`."),
         misconceptions=(
-            (one_of("fp16"), N_("That is what the lecture notes say. Both have 10 mantissa bits, and TF32's exponent is the larger one.")),
-            (one_of("tf32"), N_("The 32 in its name is the width of the register that holds it, not its precision: 19 bits are used.")),
+            (one_of("fp16"), N_("So say the lecture notes. Both have 10 mantissa bits.")),
+            (one_of("tf32"), N_("Its name speaks of 32 bits, and it uses 19: fp16's mantissa.")),
         ),
     ),
     Exercise(
@@ -46,7 +46,7 @@ EXERCISES = [
         praise=N_("20 lies between 16 and 32, where bf16 has 2⁷ equal steps for a width of 16."),
         hint=N_("Between one power of two and the next there are 2⁷ steps. How wide is that interval around 20?"),
         misconceptions=(
-            (close_to(2**-7, 1e-6), N_("That is epsilon, the step at 1. Steps grow with the number: they double at each power of two.")),
+            (close_to(2**-7, 1e-6), N_("That is epsilon, the step at 1. Steps double at each power of two.")),
             (close_to(2**-6, 1e-3), N_("That is fp16's step at 20, eight times finer.")),
             (close_to(0.0625, 1e-6), N_("That is the step between 8 and 16. 20 lies in the next interval.")),
         ),
@@ -57,7 +57,7 @@ EXERCISES = [
         praise=N_("The ones must meet each other before they meet 2048, or meet it after it has been cancelled."),
         hint=N_("Give all six indices, 0 to 5. At 2048 fp16 steps by 2: what does 2048 + 1 become?"),
         misconceptions=(
-            (lambda order: _sum(order) == 0, N_("Each 1 met 2048 alone, was half a step, and a tie goes to the even neighbour: all four are lost.")),
+            (lambda order: _sum(order) == 0, N_("Each 1 met 2048 alone: half a step, a tie, lost.")),
             (lambda order: _sum(order) in (1, 2, 3), N_("Some of the ones still met 2048 one at a time.")),
         ),
     ),
@@ -65,11 +65,11 @@ EXERCISES = [
         name="ch04-one-row",
         right=close_to(SEEN, 0.02),
         praise=N_("About one test in a hundred would notice. Many rows, not many reruns, make such a test honest."),
-        hint=N_("The chance that one output is the same is 1 - 1/60000. All 576 must be the same for the test to see nothing."),
+        hint=N_("One output is the same with probability 1 - 1/60000. It sees nothing if all 576 are."),
         misconceptions=(
             (close_to(1 / 60_000, 0.02), N_("That is the chance for one output. The row has 576 of them.")),
             (close_to(1 - SEEN, 0.005), N_("That is the chance that the test misses it.")),
-            (one_of(1, 0, 1.0, 0.0), N_("It is neither certain nor impossible: the differing outputs are rare, and a row holds only 576.")),
+            (one_of(1, 0, 1.0, 0.0), N_("Neither certain nor impossible: such outputs are rare.")),
         ),
     ),
 ]

@@ -61,6 +61,9 @@ class Experiment(Frozen):
     def _honest(self) -> Self:
         if not any(p.role == "rerun" for p in self.pairs.values()):
             raise ValueError("an experiment needs a rerun pair: without a noise floor a difference means nothing")
+        for name, arm in self.arms.items():
+            if arm.scores is not None and (arm.scores not in self.arms or self.arms[arm.scores].scores is not None):
+                raise ValueError(f"arm '{name}' scores '{arm.scores}', which is no arm that generates")
         for name, pair in self.pairs.items():
             if unknown := {pair.a, pair.b} - self.arms.keys():
                 raise ValueError(f"pair '{name}' names unknown arms {sorted(unknown)}")

@@ -33,7 +33,7 @@ for short, config in configs.items():
 
 EXPERIMENT = Experiment(
     name="batch-8b",
-    question="Does an answer depend on its neighbours at the shape of an 8B model, and do batch-invariant kernels stop it?",
+    question="Does an answer depend on its neighbours at an 8B model's shape, and do batch-invariant kernels stop it?",
     arms=arms,
     pairs=pairs,
     prompts=prompts,

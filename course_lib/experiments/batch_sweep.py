@@ -1,7 +1,7 @@
 """The same prompts in groups of growing size: where does the answer change, and does it go on changing?"""
 
 from course_lib.config import EngineConfig, Sampling, Schedule
-from course_lib.experiments.base import Arm, Experiment, Pair, reruns
+from course_lib.experiments.base import Arm, Experiment, Pair
 from course_lib.prompts import open_prompts
 
 SIZES = (1, 2, 3, 4, 8, 16)

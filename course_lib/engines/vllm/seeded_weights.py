@@ -7,6 +7,7 @@ the device's generator, so a shape's outputs compare within one kind of hardware
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import torch
 from vllm.model_executor.model_loader import register_model_loader
@@ -18,10 +19,10 @@ STANDARD_DEVIATION = 0.02
 
 @register_model_loader(LOAD_FORMAT)
 class SeededWeights(BaseModelLoader):
-    def download_model(self, model_config) -> None:
+    def download_model(self, model_config: Any) -> None:
         """Nothing to fetch."""
 
-    def load_weights(self, model, model_config) -> None:
+    def load_weights(self, model: Any, model_config: Any) -> None:
         for name, tensor in model.named_parameters():
             if "norm" in name:
                 tensor.data.fill_(1.0)
