@@ -6,6 +6,7 @@ findings of the claim's experiment decides it (`bf16.forks > fp16.forks`), or ov
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.resources
 import re
@@ -96,7 +97,8 @@ def evaluate(expression: str, findings: Mapping[str, Any]) -> Any:
         ConfigError: it names something that the experiment does not find, or does not parse.
     """
     try:
-        return simpleeval.SimpleEval(names=dict(findings), functions=_FUNCTIONS).eval(expression)
+        parsed = ast.parse(expression.strip(), mode="eval")  # one expression: simpleeval would skip "=" and ";"
+        return simpleeval.SimpleEval(names=dict(findings), functions=_FUNCTIONS).eval(expression, parsed.body)
     except (simpleeval.InvalidExpression, SyntaxError, AttributeError, TypeError, LookupError, ArithmeticError) as e:
         raise ConfigError(f"claim expression '{expression}': {e}; findings are {', '.join(findings)}") from e
 

@@ -247,8 +247,8 @@ def save(evidence: Evidence, path: Path | None = None) -> Path:
     path = path or path_of(evidence.experiment, evidence.hardware["kind"])
     data = evidence.model_dump(mode="json", exclude={"live"})
     text = _readable(data | {"content": _content_hash(data)})
-    if len(text) > MOST_BYTES:
-        raise EvidenceMismatch(f"{path.name} would have {len(text) // 1000} KB; keep fewer traces or prompts")
+    if (size := len(text.encode())) > MOST_BYTES:
+        raise EvidenceMismatch(f"{path.name} would have {size // 1000} KB; keep fewer traces or prompts")
     return write_atomically(path, text)
 
 

