@@ -23,7 +23,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "ledger",
-    "local_mathjax",
+    "mathml",
 ]
 
 # What is read, from the root of the repository. The rest is pruned, so that no walk enters .venv.
@@ -52,6 +52,7 @@ napoleon_use_ivar = True
 napoleon_use_rtype = False
 python_maximum_signature_line_length = 90
 
+html_math_renderer = "mathml"
 html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static"]
@@ -71,9 +72,14 @@ copybutton_selector = "div.cell_input pre, div.highlight-bash pre, div.highlight
 
 
 def plain(app, what, name, obj, options, lines):
-    """Docstrings are plain text: |x| is an absolute value, and an "s" may follow `a name`. Say so to reStructuredText."""
+    """Docstrings are plain text: |x| is an absolute value, "s" may follow `a name`, attributes may share an entry."""
+    attributes = False
     for i, line in enumerate(lines):
-        lines[i] = re.sub(r"(?<!`)(`[^`]+`)(?=\w)", r"\1\\ ", line.replace("|", "\\|"))
+        attributes = line.strip() == "Attributes:" or (attributes and line[:1] in ("", " "))
+        line = re.sub(r"(?<!`)(`[^`]+`)(?=\w)", r"\1\\ ", line.replace("|", "\\|"))
+        if attributes and (shared := re.match(r" +\w+(, \w+)+:", line)):
+            line = shared[0].replace(", ", ",") + line[shared.end() :]
+        lines[i] = line
 
 
 def setup(app):

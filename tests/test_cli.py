@@ -162,7 +162,8 @@ def test_importing_the_library_costs_nothing():
 
 
 def test_no_room_imports_an_engine():
-    modules, _ = imported("from course_lib import claims, config, engines, evidence, experiments, hardware, models, trace")
+    rooms = "claims, config, engines, evidence, experiments, hardware, models, trace"
+    modules, _ = imported(f"from course_lib import {rooms}")
     assert not {"torch", "transformers", "vllm", "IPython", "ray"} & set(modules)
 
 

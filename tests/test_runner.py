@@ -83,7 +83,8 @@ def test_chapters_run_in_turn_keep_what_is_done_and_outlive_a_failure(tmp_path):
 def test_a_chapter_is_executed_anew_when_what_it_depends_on_changes(tmp_path, monkeypatch):
     """The stamp decides; whether it is obeyed is seen above, so no kernel is needed here."""
     root = tmp_path / "root"
-    for file in ("course_lib/a.py", "course_lib/data/claims/ch01.yaml", "course_lib/data/prompts.yaml", "evidence/x/h.json"):
+    data = ("course_lib/data/claims/ch01.yaml", "course_lib/data/prompts.yaml", "evidence/x/h.json")
+    for file in ("course_lib/a.py", *data):
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).write_text("one")
     monkeypatch.setattr(runner, "ROOT", root)

@@ -1,4 +1,4 @@
-"""Write the README's picture: the first recorded answer that forks on a CPU, as book/_static/fork.png.
+"""Write the README's picture, book/_static/fork.png: of the answers that fork on a CPU, the one that forks first.
 
     .venv/bin/python tools/readme_picture.py
 
@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from course_lib import evidence  # noqa: E402
+from course_lib.compare import divergence  # noqa: E402
 from course_lib.plots import Picture, token_strip  # noqa: E402
 
 SCHEDULES, FORMATS = ("alone", "among eight"), ("bf16", "fp16")
@@ -26,15 +27,16 @@ CANDIDATES = [
 
 
 def picture() -> Picture:
-    """The first fork among the answers that the records of CPUs keep in full."""
+    """The earliest fork among the answers that a CPU's record keeps in full."""
     for name, a, b, labels in CANDIDATES:
         for kind in evidence.recorded(name):
             if not kind.startswith("cpu"):
                 continue
             found = evidence.load(name, kind)
-            for s, t in zip(found.traces(a), found.traces(b), strict=True):
-                if s.token_ids != t.token_ids:
-                    return token_strip(s, t, labels, source=found)
+            pairs = list(zip(found.traces(a), found.traces(b), strict=True))
+            forks = [(first, i) for i, (s, t) in enumerate(pairs) if (first := divergence(s, t).first) is not None]
+            if forks:
+                return token_strip(*pairs[min(forks)[1]], labels, source=found)
     raise SystemExit("no record of a CPU holds a fork; `course record first-fork` makes one")
 
 

@@ -128,7 +128,9 @@ class Ledger(Page):
         elif claim.computed:
             decided = [" · computed by ", nodes.literal("", claim.computed)]
         card += paragraph("Scope: ", claim.scope, classes=["claim-facts"])
-        card += paragraph("Source: ", claim.source, *decided, " · ", nodes.literal("", claim.id), classes=["claim-facts"])
+        card += paragraph(
+            "Source: ", claim.source, *decided, " · ", nodes.literal("", claim.id), classes=["claim-facts"]
+        )
         return card
 
 
@@ -156,13 +158,15 @@ class Records(Page):
         weights = made["weights_sha256"]
         facts = {
             "Recorded": f"{made['time']}, in {found.seconds:.0f} s, at revision {made['source']}",
-            "Machine": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB" + (gpus and f"; {gpus}"),
+            "Machine": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
+            + (gpus and f"; {gpus}"),
             "Versions": ", ".join(f"{k} {v}" for k, v in ({"Python": machine["python"]} | machine["versions"]).items()),
             "Model": f"{made['model']}, weights {weights[:16] + '…' if len(weights) == 64 else weights}",
             "Sampling": ", ".join(f"{k} {text(v)}" for k, v in found.sampling.model_dump().items() if v is not None),
         }
         part += nodes.field_list(
-            "", *(nodes.field("", nodes.field_name("", k), nodes.field_body("", paragraph(v))) for k, v in facts.items())
+            "",
+            *(nodes.field("", nodes.field_name("", k), nodes.field_body("", paragraph(v))) for k, v in facts.items()),
         )
         part += self.findings(found)
         part += [paragraph(f"{pair}: not run. {why}") for pair, why in found.missing.items()]
@@ -187,11 +191,11 @@ class Commands(Page):
         plain = typer.Typer(**{"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None})
         plain.info, plain.registered_commands = app.info, app.registered_commands
         group = typer.main.get_command(plain)
-        context = group.make_context("course", [], resilient_parsing=True, max_content_width=90, terminal_width=90)
+        context = group.make_context("course", [], resilient_parsing=True, max_content_width=76, terminal_width=76)
         yield self.help(group.get_help(context))
         for name, command in sorted(group.commands.items()):
             part = section(f"course-{name}", nodes.literal("", f"course {name}"))
-            inner = type(context)(command, parent=context, info_name=name, max_content_width=90, terminal_width=90)
+            inner = type(context)(command, parent=context, info_name=name, max_content_width=76, terminal_width=76)
             part += self.help(command.get_help(inner))
             yield part
 

@@ -34,12 +34,13 @@ document.addEventListener("DOMContentLoaded", () => {
     bar.append(line);
   };
 
-  const verdicts = new Map();
+  const order = ["supported", "refuted", "conditional", "not-observed-here", "untested"];
+  const verdicts = new Map(order.map((v) => [`verdict-${v}`, ""]));
   for (const badge of document.querySelectorAll(".claim .verdict")) {
     const key = [...badge.classList].find((c) => c.startsWith("verdict-"));
     verdicts.set(key, badge.textContent);
   }
-  row([...verdicts].map(([key, label]) => [key, label, key]));
+  row([...verdicts].filter(([, label]) => label).map(([key, label]) => [key, label, key]));
   row(sections.map((s) => [s.id, s.querySelector("h2").firstChild.textContent, ""]));
   bar.append(count);
   sections[0].before(bar);
