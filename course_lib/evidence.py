@@ -36,7 +36,9 @@ Progress = Callable[[str], None]
 
 
 class ArmResult(Record):
-    """What one arm gave. `same_as` names an arm with bit-identical traces, whose traces stand for these.
+    """What one arm gave. `same_as` names an arm with bit-identical answers, whose traces stand for these.
+
+    Who shared a step is no part of an answer: `step_requests` of such a trace are the other arm's.
 
     Attributes:
         seconds: wall time of the generation or scoring alone.

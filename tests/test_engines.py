@@ -101,7 +101,12 @@ def test_transformers_reference_agrees_with_vllm_in_float32():
 
 
 def test_bad_prompts_are_refused_and_the_engine_lives(engine, together):
-    for prompts, message in (([], "no prompts"), (["  "], "prompt 0 is empty"), ("one string", "list"), ([[]], "no tokens")):
+    for prompts, message in (
+        ([], "no prompts"),
+        (["  "], "prompt 0 is empty"),
+        ("one string", "list"),
+        ([[]], "no tokens"),
+    ):
         with pytest.raises(PromptError, match=message):
             engine.run(prompts)
     with pytest.raises(PromptError, match="context holds 2048"):

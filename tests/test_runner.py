@@ -118,14 +118,25 @@ def test_a_chapter_is_executed_anew_when_what_it_depends_on_changes(tmp_path, mo
 
 
 def test_what_is_done_is_done_again_on_request_or_when_its_output_is_gone(tmp_path):
-    book = write(tmp_path / "01_one.ipynb", "N = 1", "import time; print(time.time_ns())")
-    first = runner.execute([book], build=tmp_path / "build", limit=120)[0]
-    text = printed(first.output)
-    assert runner.execute([book], build=tmp_path / "build", limit=120)[0].state == "kept"
-    second = runner.execute([book], build=tmp_path / "build", limit=120, again=True)[0]
-    assert second.state == "done" and printed(second.output) != text
-    second.output.unlink()
-    assert runner.execute([book], build=tmp_path / "build", limit=120)[0].state == "done"
+    """With a notebook that papermill cannot read: whether it was tried shows without a kernel."""
+    book = tmp_path / "01_one.ipynb"
+    book.write_text("{no notebook")
+
+    def done_before():
+        (tmp_path / "build").mkdir(exist_ok=True)
+        (tmp_path / "build/01_one.ipynb").write_text("output")
+        (tmp_path / "build/01_one.done").write_text(runner._stamp(book, {}))
+
+    def state(**options):
+        return runner.execute([book], build=tmp_path / "build", limit=60, **options)[0].state
+
+    done_before()
+    assert state() == "kept"
+    assert state(again=True) == "failed"
+    done_before()
+    (tmp_path / "build/01_one.ipynb").unlink()
+    assert state() == "failed"
+    assert not (tmp_path / "build/01_one.done").exists()
 
 
 def test_a_limit_ends_the_kernel_too(tmp_path, eventually):

@@ -16,7 +16,7 @@ from course_lib.files import write_atomically
 from course_lib.trace import Run, Trace
 
 TRACE = Trace(
-    prompt="¿Qué? 你好 \u2028 \"quoted\"",
+    prompt='¿Qué? 你好 \u2028 "quoted"',
     prompt_ids=(1, 2),
     token_ids=(3, 4),
     tokens=("三", "\n"),

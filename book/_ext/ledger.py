@@ -156,17 +156,17 @@ class Records(Page):
         machine, made = found.hardware, found.provenance
         gpus = ", ".join(f"{g['name']}, {g['memory_gib']} GiB, driver {g['driver']}" for g in machine["gpus"])
         weights = made["weights_sha256"]
+        size = f"{machine['cores']} cores, {machine['memory_gib']} GiB"
         facts = {
             "Recorded": f"{made['time']}, in {found.seconds:.0f} s, at revision {made['source']}",
-            "Machine": f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB"
-            + (gpus and f"; {gpus}"),
+            "Machine": f"{machine['cpu']}, {size}" + (gpus and f"; {gpus}"),
             "Versions": ", ".join(f"{k} {v}" for k, v in ({"Python": machine["python"]} | machine["versions"]).items()),
             "Model": f"{made['model']}, weights {weights[:16] + '…' if len(weights) == 64 else weights}",
             "Sampling": ", ".join(f"{k} {text(v)}" for k, v in found.sampling.model_dump().items() if v is not None),
         }
+        names = {name: nodes.field_name("", name) for name in facts}
         part += nodes.field_list(
-            "",
-            *(nodes.field("", nodes.field_name("", k), nodes.field_body("", paragraph(v))) for k, v in facts.items()),
+            "", *(nodes.field("", names[k], nodes.field_body("", paragraph(v))) for k, v in facts.items())
         )
         part += self.findings(found)
         part += [paragraph(f"{pair}: not run. {why}") for pair, why in found.missing.items()]
