@@ -17,7 +17,7 @@ BUILD = Path(__file__).parents[1] / "build"
 
 
 def overhead() -> dict[str, float]:
-    """The same eight answers from plain vLLM in this process and from course_lib, in turn. Promise: at most 3 % more."""
+    """Eight answers from plain vLLM in this process and from course_lib, in turn. Promise: at most 3 % more."""
     import os
 
     from course_lib.config import EngineConfig, Sampling
