@@ -123,6 +123,7 @@ def test_an_engine_is_opened_once(engine):
 
 def test_closing_one_engine_leaves_its_neighbours_alone(engine, together):
     """They share a process, and in it vLLM's parallel state, which closing once took away from everybody."""
+    assert open_engine() is engine  # used last, so it is not the one that makes room
     other = open_engine(EngineConfig(seed=21))
     assert other.process is engine.process
     other.close()

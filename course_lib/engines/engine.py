@@ -63,11 +63,15 @@ class Engine:
     def loaded(self) -> bool:
         return _engines.get(self._key) is self and self.process.alive
 
+    def touch(self) -> None:
+        """Count as used just now, so that others make room first."""
+        _engines[self._key] = _engines.pop(self._key)
+
     def _ask(self, op: str, progress: Callable[[int], None] | None = None, **arguments: Any) -> Any:
         if not self.loaded:
             _engines.pop(self._key, None)
             self._load()
-        _engines[self._key] = _engines.pop(self._key)  # used last
+        self.touch()
         return self.process.ask(op, progress, key=self._key, **arguments)
 
     def run(
@@ -144,7 +148,10 @@ def open_engine(config: EngineConfig | None = None) -> Engine:
     """
     config = config or EngineConfig()
     engine = _engines.get(config.digest())
-    return engine if engine and engine.loaded else Engine(config)
+    if engine is None or not engine.loaded:
+        return Engine(config)
+    engine.touch()
+    return engine
 
 
 def _make_room(keep: EngineProcess) -> None:
