@@ -146,7 +146,18 @@ def _decide(claim: Claim, found: Mapping[str, Any], label: str) -> Judgement:
     elif claim.supported_if and evaluate(claim.supported_if, found):
         verdict = "supported"
     try:
-        finding = _(claim.finding).format_map(found)
+        finding = _(claim.finding).format_map({pair: _InWords(figures) for pair, figures in found.items()})
     except (KeyError, AttributeError, TypeError, ValueError) as e:
         raise ConfigError(f"claim '{claim.id}' has the finding '{claim.finding}': {e!r}") from e
     return Judgement(claim=claim, verdict=verdict, finding=finding, evidence=label)
+
+
+class _InWords:
+    """A pair's findings as a sentence says them: yes and no for true and false."""
+
+    def __init__(self, figures: Any) -> None:
+        self._figures = figures
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._figures, name)
+        return (_("yes") if value else _("no")) if isinstance(value, bool) else value

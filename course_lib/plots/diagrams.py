@@ -116,7 +116,7 @@ def _legend(ax: Axes, x: float, y: float, width: float) -> None:
     items = [
         (CAN, _("can change the answer")),
         (CANNOT, _("cannot")),
-        (FALSE, _("said in the lecture notes, and false")),
+        (FALSE, _("said in the notes; vLLM's code disagrees")),
     ]
     _items(ax, x, y, [(kind, wrap(text, width - INDENT, SIZE)) for kind, text in items])
 
