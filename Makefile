@@ -39,7 +39,7 @@ lint: setup ## ruff and mypy
 book: setup ## the web book, into build/book
 	$(BIN)/sphinx-build -W --keep-going -b html -c book . build/book
 
-bench: setup ## speed and memory (on an idle machine)
+bench: setup ## speed (on an idle machine)
 	$(BIN)/python -m benchmarks
 
 notebooks: setup ## run chapters anew and store their outputs (CHAPTERS="1 7" for some)

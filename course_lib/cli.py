@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,8 @@ console = Console(highlight=False)
 
 def main() -> None:
     """Entry point: an expected error is one clear message and exit code 1, not a traceback."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # leave in order, so that papermill and engines go too
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
     try:
         app()
     except CourseError as e:
@@ -114,7 +118,10 @@ def _parameters(pairs: list[str]) -> dict[str, Any]:
         name, found, value = pair.partition("=")
         if not found or not name.isidentifier():
             raise ConfigError(f"-p {pair}: write NAME=VALUE, for example -p MAX_TOKENS=16")
-        out[name] = yaml.safe_load(value)
+        try:
+            out[name] = json.loads(json.dumps(yaml.safe_load(value)))
+        except (yaml.YAMLError, TypeError) as e:
+            raise ConfigError(f"-p {pair}: not a number, text or list: {str(e).splitlines()[0]}") from e
     return out
 
 

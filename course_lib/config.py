@@ -49,7 +49,9 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
     lines = []
     for e in error.errors():
         field = ".".join(str(part) for part in e["loc"]) or cls.__name__
-        if e["type"] == "extra_forbidden":
+        if not e["loc"]:
+            lines.append(f"{cls.__name__}: {e['msg']}")
+        elif e["type"] == "extra_forbidden":
             near = difflib.get_close_matches(field, cls.model_fields, n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else f"known fields: {', '.join(cls.model_fields)}"
             lines.append(f"{cls.__name__} has no field '{field}'; {hint}")

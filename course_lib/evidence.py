@@ -113,6 +113,8 @@ def run(exp: Experiment | str, progress: Progress | None = None) -> Evidence:
         hardware.require_gpu(exp.name)
     say = progress or (lambda _: None)
     missing = _missing(exp)
+    if len(missing) == len(exp.pairs):
+        raise NotAvailableHere(f"{exp.name}: {next(iter(missing.values()))}")
     if missing:
         exp = exp.only(*(name for name in exp.pairs if name not in missing))
     start = time.perf_counter()
@@ -247,7 +249,7 @@ def save(evidence: Evidence, path: Path | None = None) -> Path:
         EvidenceMismatch: the record is larger than a reviewer would want (300 KB).
     """
     path = path or path_of(evidence.experiment, evidence.hardware["kind"])
-    data = evidence.model_dump(mode="json", exclude={"live"})
+    data = json.loads(evidence.model_dump_json(exclude={"live"}))
     text = _readable(data | {"content": _content_hash(data)})
     if (size := len(text.encode())) > MOST_BYTES:
         raise EvidenceMismatch(f"{path.name} would have {size // 1000} KB; keep fewer traces or prompts")

@@ -22,7 +22,12 @@ NUMERIC_VARIABLES = frozenset({
     "VLLM_BATCH_INVARIANT", "VLLM_FLOAT32_MATMUL_PRECISION", "NVIDIA_TF32_OVERRIDE", "TRITON_F32_DEFAULT",
     "VLLM_USE_FLASHINFER_SAMPLER", "VLLM_USE_V2_MODEL_RUNNER", "VLLM_CPU_ATTN_SPLIT_KV", "VLLM_CPU_OMP_THREADS_BIND",
     "VLLM_CPU_NUM_OF_RESERVED_CPU", "VLLM_CPU_KVCACHE_SPACE", "VLLM_ENABLE_V1_MULTIPROCESSING", "OMP_NUM_THREADS",
-    "CUBLAS_WORKSPACE_CONFIG", "TORCHDYNAMO_DISABLE", "VLLM_KV_CACHE_LAYOUT", "VLLM_MARLIN_USE_ATOMIC_ADD",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "MKL_NUM_THREADS",
+    "MKL_CBWR", "TORCHDYNAMO_DISABLE", "VLLM_KV_CACHE_LAYOUT", "VLLM_MARLIN_USE_ATOMIC_ADD",
 })  # fmt: skip
 
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd")
@@ -119,7 +124,7 @@ def require(config: EngineConfig) -> None:
     """Refuse, before anything is loaded, what this machine is known not to do.
 
     Raises:
-        NotAvailableHere: batch-invariant kernels or an fp8 cache on a processor without them, or too little memory.
+        NotAvailableHere: batch-invariant kernels, or an fp8 cache on a processor without it.
     """
     if config.batch_invariant and not has_gpu():
         raise NotAvailableHere("batch_invariant needs a GPU: on a CPU vLLM 0.32 crashes at start with it")
@@ -129,6 +134,14 @@ def require(config: EngineConfig) -> None:
         and not {"avx512f", "amx_bf16"} & set(describe()["isa"])
     ):
         raise NotAvailableHere("an fp8 cache needs a GPU, or a CPU with AVX-512 or AMX; this one has neither")
+
+
+def require_memory(config: EngineConfig) -> None:
+    """Refuse a synthetic shape that does not fit into the memory that is free now.
+
+    Raises:
+        NotAvailableHere: it does not fit; says what it needs.
+    """
     if config.model in SHAPES:
         weights = _PARAMETERS.get(config.model, 0.15e9) * (4 if config.dtype == "float32" else 2) / 2**30
         need, have = weights * 1.1 + config.kv_cache_gib + 1, free_memory_gib()

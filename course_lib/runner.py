@@ -103,7 +103,7 @@ def _one(notebook: Path, parameters: dict[str, Any], build: Path, limit: int, ag
     start = time.monotonic()
     state, error = "done", ""
     with log.open("w", encoding="utf8") as out:
-        # a session of its own, so that a time limit ends the kernel and its engines too
+        # a session of its own: Ctrl-C reaches us alone, and we end it; its kernel goes when its parent does
         child = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=_environment()
         )

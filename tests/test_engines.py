@@ -228,3 +228,32 @@ def test_synthetic_shapes_run_from_token_ids_and_repeat():
     shape.close()
     fresh = open_engine(EngineConfig(model="shape:llama-135m", kv_cache_gib=0.5))
     assert bits(fresh.run(prompts, sampling=Sampling(max_tokens=6, ignore_eos=True))) == bits(a)
+
+
+def test_what_is_no_prompt_is_refused(engine, together):
+    for prompts in ([None], [["a"]], [[1.7]]):
+        with pytest.raises(PromptError, match=r"prompt 0 is .*give a text, or a list of token ids"):
+            engine.run(prompts)
+    with pytest.raises(PromptError, match="no prompt ids"):
+        engine.score([together.traces[0].model_copy(update={"prompt_ids": ()})])
+
+
+def test_an_engine_that_dies_in_the_middle_of_a_reply_is_reported(tmp_path, monkeypatch):
+    """The child is replaced by a script that writes half a reply: no way to make a real one die just there."""
+    from course_lib.engines import process
+
+    (tmp_path / "fake").write_text(
+        "#!/bin/sh\nread line\nprintf '{\"id\": 1, \"resu' >&$3\nkill -9 $$\n".replace("$3", '"$3"')
+    )
+    (tmp_path / "fake").chmod(0o755)
+    monkeypatch.setattr(process.sys, "executable", str(tmp_path / "fake"))
+    child = process.EngineProcess({"PATH": os.environ["PATH"]}, "fake")
+    start = time.monotonic()
+    with pytest.raises(EngineFailed, match="SIGKILL"):
+        child.ask("run")
+    assert time.monotonic() - start < 10
+
+
+def test_the_reference_has_a_process_of_its_own(engine):
+    """vLLM sets torch's thread count for its whole process, and the reference must not inherit it."""
+    assert open_engine(EngineConfig(engine="transformers", dtype="float32")).process is not engine.process

@@ -296,3 +296,10 @@ def test_a_label_says_live_or_recorded_and_where():
     )  # fmt: skip
     assert found.label == "RECORDED on l4, 2026-12-01"
     assert found.model_copy(update={"live": True}).label == "LIVE on l4"
+
+
+@pytest.mark.skipif(hardware.has_gpu(), reason="a GPU could run it")
+def test_an_experiment_of_which_nothing_can_run_says_why():
+    exp = experiment("batch-8b").but(needs_gpu=None).only("bf16_invariant_rerun", "bf16_invariant_n2")
+    with pytest.raises(NotAvailableHere, match="batch_invariant needs a GPU"):
+        evidence.run(exp)

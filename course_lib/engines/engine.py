@@ -10,7 +10,7 @@ from typing import Any
 from course_lib import hardware
 from course_lib.config import EngineConfig, Sampling, Schedule
 from course_lib.engines.process import EngineProcess
-from course_lib.errors import PromptError, TraceMismatch
+from course_lib.errors import NotAvailableHere, PromptError, TraceMismatch
 from course_lib.models import ModelFiles, resolve_model
 from course_lib.trace import Run, Trace
 
@@ -52,12 +52,20 @@ class Engine:
 
     def _load(self) -> None:
         self.process = _process_for(self.config)
-        while len(_engines) >= MOST_ENGINES:
+        while len(_engines) >= MOST_ENGINES or (_engines and not self._fits()):
             _make_room(keep=self.process)
+        hardware.require_memory(self.config)
         self.resolved: dict[str, Any] = self.process.ask(
             "open", key=self._key, config=self.config.model_dump(mode="json"), model=self.model.model_dump(mode="json")
         )
         _engines[self._key] = self
+
+    def _fits(self) -> bool:
+        try:
+            hardware.require_memory(self.config)
+        except NotAvailableHere:
+            return False
+        return True
 
     @property
     def loaded(self) -> bool:
@@ -120,6 +128,8 @@ class Engine:
         """
         if not traces:
             raise PromptError("no traces to score")
+        if any(not t.prompt_ids for t in traces):
+            raise PromptError("a trace has no prompt ids: without them nothing can be scored")
         if empty := [i for i, t in enumerate(traces) if not t.token_ids]:
             raise TraceMismatch(f"trace {empty[0]} has no tokens to score")
         reply = self._ask(
@@ -165,7 +175,7 @@ def _make_room(keep: EngineProcess) -> None:
 
 def _process_for(config: EngineConfig) -> EngineProcess:
     """A process with this configuration's environment. A compiled engine gets one of its own: after others it fails."""
-    key = repr(sorted(_numeric_environment(config).items())) + ("" if config.enforce_eager else config.digest())
+    key = repr([config.engine, *sorted(_numeric_environment(config).items())]) + ("" if config.enforce_eager else config.digest())
     if key not in _processes or not _processes[key].alive:
         _processes[key] = EngineProcess(environment(config), title=config.engine)
     return _processes[key]
@@ -181,6 +191,8 @@ def environment(config: EngineConfig) -> dict[str, str]:
 
 def _numeric_environment(config: EngineConfig) -> dict[str, str]:
     env = config.env()
+    if not hardware.has_gpu():
+        env["CUDA_VISIBLE_DEVICES"] = ""  # with COURSE_DEVICE=cpu there is one, and it must stay out of it
     if config.enforce_eager and not hardware.has_gpu():
         env["TORCHDYNAMO_DISABLE"] = "1"  # eager vLLM still compiles a helper of its sampler, for 12 seconds
     return env
@@ -205,4 +217,6 @@ def _checked(prompts: Sequence[Any]) -> list[Any]:
     for i, p in enumerate(prompts):
         if isinstance(p, str) and not p.strip():
             raise PromptError(f"prompt {i} is empty")
-    return [p if isinstance(p, str) else [int(t) for t in p] for p in prompts]
+        if not isinstance(p, str) and not (isinstance(p, Sequence) and all(isinstance(t, int) for t in p)):
+            raise PromptError(f"prompt {i} is {p!r:.60}; give a text, or a list of token ids")
+    return [p if isinstance(p, str) else list(p) for p in prompts]

@@ -60,10 +60,14 @@ class EngineProcess:
         return self._child.poll() is None
 
     def _read(self, fd: int) -> None:
-        with open(fd, encoding="utf8") as lines:
-            for line in lines:
-                self._replies.put(json.loads(line))
-        self._replies.put(None)
+        try:
+            with open(fd, encoding="utf8") as lines:
+                for line in lines:
+                    self._replies.put(json.loads(line))
+        except ValueError:
+            pass  # cut off: it died in the middle of a reply
+        finally:
+            self._replies.put(None)
 
     def ask(self, op: str, progress: Callable[[int], None] | None = None, **arguments: Any) -> Any:
         """Send one request and wait for its reply; `progress` is told how many tokens exist so far.
@@ -75,8 +79,8 @@ class EngineProcess:
         with self._lock:
             self._number += 1
             number = self._number
-            self._send({"id": number, "op": op, **arguments})
             try:
+                self._send({"id": number, "op": op, **arguments})
                 return self._await(number, progress)
             except KeyboardInterrupt:
                 self._cancel(number)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from course_lib.config import EngineConfig, Sampling, Schedule
-from course_lib.errors import ConfigError, CourseError, PromptError
+from course_lib.errors import CourseError, PromptError
 from course_lib.models import ModelFiles
 
 PROGRESS_SECONDS = 0.5
@@ -41,6 +41,7 @@ class Backend(Protocol):
 
 class Server:
     def __init__(self, reply_fd: int) -> None:
+        os.set_inheritable(reply_fd, False)  # our death must close it, whoever we have started
         self.out = open(reply_fd, "w", encoding="utf8")  # noqa: SIM115 - open as long as the process lives
         self.inbox: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self.cancelled: set[int] = set()
@@ -48,13 +49,15 @@ class Server:
 
     def listen(self) -> None:
         """Runs in a thread: a closed input means that the parent is gone, and then nobody needs us."""
-        for line in sys.stdin:
-            message = json.loads(line)
-            if message["op"] == "cancel":
-                self.cancelled.add(message["id"])
-            else:
-                self.inbox.put(message)
-        os.killpg(0, signal.SIGKILL)
+        try:
+            for line in sys.stdin:
+                message = json.loads(line)
+                if message["op"] == "cancel":
+                    self.cancelled.add(message["id"])
+                else:
+                    self.inbox.put(message)
+        finally:  # also after half a message, which an interrupted parent may leave
+            os.killpg(0, signal.SIGKILL)
 
     def serve(self) -> None:
         threading.Thread(target=self.listen, daemon=True).start()
@@ -137,10 +140,6 @@ def check_room(ids: list[list[int]], new: int, room: int) -> None:
                 f"prompt {i} has {len(prompt)} tokens and {new} more are asked for, but the context holds {room}; "
                 "shorten it, ask for fewer, or raise max_model_len"
             )
-
-
-def refuse_sampling(reason: str) -> ConfigError:
-    return ConfigError(f"this engine cannot do that: {reason}")
 
 
 if __name__ == "__main__":

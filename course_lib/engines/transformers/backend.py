@@ -27,6 +27,7 @@ class Reference:
         self.model = (
             AutoModelForCausalLM.from_pretrained(model.path, dtype=getattr(torch, config.dtype)).to(self.device).eval()
         )
+        self.model.generation_config = transformers.GenerationConfig()  # no penalties that the model ships
         self.tokenizer = AutoTokenizer.from_pretrained(model.path, padding_side="left")
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
 

@@ -37,12 +37,8 @@ class VLLM:
             from course_lib.engines.vllm import seeded_weights
 
             wanted |= {"load_format": seeded_weights.LOAD_FORMAT, "skip_tokenizer_init": True}
-        self.llm = LLM(
-            model=model.path,
-            kv_cache_memory_bytes=int(config.kv_cache_gib * 2**30),
-            disable_log_stats=False,
-            **wanted | config.extra,
-        )
+        room = {"kv_cache_memory_bytes": int(config.kv_cache_gib * 2**30), "disable_log_stats": False}
+        self.llm = LLM(**{"model": model.path} | room | wanted | config.extra)
         self.tokenizer = None if model.synthetic else self.llm.get_tokenizer()
         self.core = self.llm.llm_engine.engine_core.engine_core
         self._number = 0
@@ -152,6 +148,8 @@ class VLLM:
         answer = output.outputs[0]
         ids = list(answer.token_ids)
         steps = self.last_steps.get(output.request_id, [])[: len(ids)]
+        if len(steps) < len(ids):
+            steps = []  # several tokens a step (speculative decoding): who shared a token's step is not told
         return {
             "token_ids": ids,
             "tokens": [
