@@ -175,7 +175,8 @@ def _make_room(keep: EngineProcess) -> None:
 
 def _process_for(config: EngineConfig) -> EngineProcess:
     """A process with this configuration's environment. A compiled engine gets one of its own: after others it fails."""
-    key = repr([config.engine, *sorted(_numeric_environment(config).items())]) + ("" if config.enforce_eager else config.digest())
+    shared = config.engine, sorted(_numeric_environment(config).items())
+    key = repr(shared) if config.enforce_eager else config.digest()
     if key not in _processes or not _processes[key].alive:
         _processes[key] = EngineProcess(environment(config), title=config.engine)
     return _processes[key]
