@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -242,9 +243,12 @@ def test_an_engine_that_dies_in_the_middle_of_a_reply_is_reported(tmp_path, monk
     """The child is replaced by a script that writes half a reply: no way to make a real one die just there."""
     from course_lib.engines import process
 
-    (tmp_path / "fake").write_text(
-        "#!/bin/sh\nread line\nprintf '{\"id\": 1, \"resu' >&$3\nkill -9 $$\n".replace("$3", '"$3"')
-    )
+    code = """import os, signal, sys
+sys.stdin.readline()
+os.write(int(sys.argv[3]), b'{"id": 1, "resu')
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    (tmp_path / "fake").write_text(f"#!{sys.executable}\n{code}")
     (tmp_path / "fake").chmod(0o755)
     monkeypatch.setattr(process.sys, "executable", str(tmp_path / "fake"))
     child = process.EngineProcess({"PATH": os.environ["PATH"]}, "fake")
