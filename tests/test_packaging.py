@@ -77,7 +77,7 @@ def test_pip_complains_of_nothing_but_what_is_left_out_on_purpose():
 
 def test_no_file_names_a_registry_host_or_a_path_of_one_machine():
     # Put together here, so that this file does not find itself.
-    hosts = ["pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js", "deb.debian" + ".org"]
+    hosts = ["pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js", "deb." + "debian.org"]
     folders = "|".join(["wo" + "rk", "ro" + "ot", "op" + "t"])
     foreign = re.compile("|".join(map(re.escape, hosts)) + rf"|(?<![\w.\-/*}}])/(?:{folders})/\w")
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
